@@ -99,6 +99,10 @@ class Trainer:
 
             env = wrapped_source(env, cfg.env_kwargs, cfg.wrappers)
         with contextlib.ExitStack() as closing:
+            if cfg.actors:
+                from kytolly.machine.cluster import joined
+
+                closing.enter_context(joined("ray"))
             runner = evaluation_runner = make_env_runner(cfg, env)
             closing.callback(runner.close)
             cfg = fitted_config(cfg, runner, model)

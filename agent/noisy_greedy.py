@@ -60,6 +60,12 @@ class HostNoise:
 
     def __init__(self, seed: int):
         self.seed, self._noisy_network, self._numbers = seed, None, None
+        self._envs, self._total = slice(None), 0
+
+    def of_rows(self, envs: slice, total: int) -> HostNoise:
+        """The same noise where only some of all environments are."""
+        self._envs, self._total = envs, total
+        return self
 
     def params(self, actor: HostActor, obs: HostObs) -> np.ndarray:
         """[E, P] params of observations [E, *obs], by the network of a `HostActor`."""
@@ -75,7 +81,9 @@ class HostNoise:
 
     def draw(self, rows: int, widths: list[int]) -> list[np.ndarray]:
         """[E, N] noise of each layer's inputs and outputs in turn."""
-        numbers = np.random.default_rng(self.seed).standard_normal((rows, sum(widths)), np.float32)
+        numbers = np.random.default_rng(self.seed).standard_normal(
+            (self._total or rows, sum(widths)), np.float32
+        )[self._envs]
         noise = np.sign(numbers) * np.sqrt(np.abs(numbers))
         return np.split(noise, np.cumsum(widths)[:-1], axis=-1)
 

@@ -10,6 +10,7 @@ from statistics import mean
 from typing import TYPE_CHECKING
 
 from kytolly.agent.algorithms import ALGORITHMS, make_config, part
+from kytolly.command.cluster_options import add_cluster_options, refuse_cluster
 from kytolly.command.environment_options import add_environment_options, import_from_here
 from kytolly.command.exits import BadInput, print_problem
 from kytolly.command.options import (
@@ -61,6 +62,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     add_run_options(parser)
     add("--seeds", metavar="SEEDS", type=seed_list, help="train several, such as 0-9 or 0,3,5")
     add_process_options(parser)
+    add_cluster_options(parser)
     add("--part-of", metavar="GROUP", type=path, help=argparse.SUPPRESS)  # a child process
     add(
         "--pbt",
@@ -185,6 +187,7 @@ def run(args: argparse.Namespace) -> int:
     if args.pbt:
         from kytolly.command import train_pbt
 
+        refuse_cluster(args, "--seeds and not --pbt")
         return train_pbt.run(args, given_flags(args), given_config)
     for flag, value in {"--population": args.population, "--interval": args.interval}.items():
         if value:
@@ -198,6 +201,7 @@ def run(args: argparse.Namespace) -> int:
     for flag, value in given.items():
         if value:
             raise BadInput(f"{flag} is for several runs. Give --seeds as well, or leave it out.")
+    refuse_cluster(args, "--seeds")
     cfg, env = given_config(args)
     prepare_machine(cfg)
     from kytolly.trainer import Trainer

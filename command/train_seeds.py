@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+from kytolly.command.cluster_options import check_cluster, folder_on_cluster, join_cluster
 from kytolly.command.exits import BadInput, end_of_many
 from kytolly.command.options import Settings
 from kytolly.command.result import print_line, print_table
@@ -35,6 +36,12 @@ def check_options(args: argparse.Namespace, flags: Settings) -> None:
     """Refuse options that do not go together with `--seeds`."""
     if "seed" in flags:
         raise BadInput("--seed and --seeds are both given. Give one of them.")
+    check_cluster(args)
+    if args.on and args.together:
+        raise BadInput(
+            "--together makes the seeds one program, and --on gives each to some node. Leave one "
+            "of them out."
+        )
     if args.profile:
         raise BadInput("--profile times one run, and --seeds trains several. Leave one out.")
     if args.resume and flags:
@@ -62,7 +69,7 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
         check_kept(args, group)
     else:
         cfg, env = given_config(args)
-        reason = "" if args.apart else reason_apart(cfg, env)
+        reason = "" if args.apart or args.on else reason_apart(cfg, env)
         if reason and args.together:
             from kytolly.loop.env_runner import make_env_runner
 
@@ -73,12 +80,13 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
         parts = None
         if reason is None:
             parts = default_parts(cfg, args.seeds, args.jobs)
-        group = SeedGroup.create(args.log_dir, cfg, env, args.seeds, args.init, print_line, parts)
+        log_dir = folder_on_cluster(args, env)
+        group = SeedGroup.create(log_dir, cfg, env, args.seeds, args.init, print_line, parts)
         tuned = "" if args.tuned is False else tuned_line(cfg, env)
         if tuned:
             print_line(f"kytolly: {tuned}")
     try:
-        result = train(group, args.jobs)
+        result = train(group, args)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
             f"{group.num_done()} of {len(group.seeds)} seeds are done, and the others are saved as "
@@ -90,9 +98,12 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
     return end_of_many(len(group.problems), len(group.seeds), "seeds", continue_words(group))
 
 
-def train(group: SeedGroup, jobs: int | None) -> SeedsResult:
+def train(group: SeedGroup, args: argparse.Namespace) -> SeedsResult:
     """Train the seeds that wait, as the group's file says: together or apart."""
-    count = len(group.waiting)
+    count, jobs = len(group.waiting), args.jobs
+    if args.on:
+        print_line(f"{count} seeds to train in {group.folder}")
+        return group.train(lambda: train_on_cluster(group, args))
     if group.parts is None:
         jobs = min(jobs or default_jobs(), max(1, count))
         print_line(f"{count} seeds to train, {jobs} at a time, in {group.folder}")
@@ -107,6 +118,12 @@ def train(group: SeedGroup, jobs: int | None) -> SeedsResult:
         train_processes(group, print_line)
 
     return group.train(work)
+
+
+def train_on_cluster(group: SeedGroup, args: argparse.Namespace) -> None:
+    """Train the seeds that wait, each on some node; more than there is room for wait there."""
+    with join_cluster(args) as cluster:
+        group.train_children(args.jobs or max(1, len(group.waiting)), cluster.start)
 
 
 def run_part(args: argparse.Namespace) -> int:
@@ -125,7 +142,8 @@ def run_part(args: argparse.Namespace) -> int:
 def check_kept(args: argparse.Namespace, group: SeedGroup) -> None:
     """Refuse to continue a group in another way than it was begun."""
     flag = "--apart" if args.apart else "--together"
-    if (args.apart and group.parts) or (args.together and group.parts is None):
+    flag = "--on" if args.on else flag
+    if ((args.apart or args.on) and group.parts) or (args.together and group.parts is None):
         was = "together" if group.parts else "each in a process"
         raise BadInput(f"the seeds in {args.resume} were trained {was}. Leave {flag} out.")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from kytolly.command import train
+from kytolly.command.cluster_options import add_cluster_options, check_cluster, join_cluster
 from kytolly.command.exits import BadInput
 from kytolly.command.options import environment, path, positive, seconds
 from kytolly.command.result import print_line, print_table
@@ -51,6 +52,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     add("--timeout", metavar="SECONDS", type=seconds, help="after which no trial begins")
     add("--jobs", metavar="N", type=positive, help="trials at a time; default: one a core")
+    add_cluster_options(parser)
     parser.set_defaults(
         preset=None, tuned=None, defaults=None, resume=None, log_dir=None, trust=False
     )
@@ -67,16 +69,22 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.experiment.tuning import TuningStopped, tune
 
     train.check_algorithm(args.algorithm, list(SEARCH_SPACES))
+    check_cluster(args)
     cfg, env = train.given_config(args)
     given = set(train.given_flags(args))
     if args.config:
         given |= set(read_settings(args.config)[0])
     space = search_space(cfg.algorithm, given)
     import_optuna()
-    file = study_file(args.study, env, cfg.algorithm)
-    jobs = args.jobs or default_jobs()
+    file = study_file(args.study, env, cfg.algorithm, args.cluster_dir or "runs")
+    options = (file, cfg, env, space, args.trials)
+    rest = (args.timeout, print_line)
     try:
-        result = tune(file, cfg, env, space, args.trials, jobs, args.timeout, print_line)
+        if args.on:
+            with join_cluster(args) as cluster:
+                result = tune(*options, args.jobs or cluster.slots, *rest, cluster.start)
+        else:
+            result = tune(*options, args.jobs or default_jobs(), *rest)
     except TuningStopped as stop:
         raise KeyboardInterrupt(
             f"{len(stop.result['trials'])} of {args.trials} trials are in {file}. The same command "
@@ -88,13 +96,13 @@ def run(args: argparse.Namespace) -> int:
     return 0 if result["best"] else 1
 
 
-def study_file(given: str | None, env: str, algorithm: str) -> Path:
+def study_file(given: str | None, env: str, algorithm: str, folder: str = "runs") -> Path:
     """The study's file; its name without the end is the folder of the trials."""
     from kytolly.record.run_folder import path_part
 
     if given is None:
         moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-        return Path("runs") / f"{path_part(env)}_{algorithm}_tune_{moment}.db"
+        return Path(folder) / f"{path_part(env)}_{algorithm}_tune_{moment}.db"
     if Path(given).suffix not in SUFFIXES or Path(given).is_dir():
         raise BadInput(
             f"--study is {given!r}, expected the name of a file that ends with "

@@ -126,6 +126,11 @@ class RunConfig(Settings):
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
+    actors: Annotated[int, Meta(ge=1, le=MAX_PROCESSES), "actors"] | None = setting(
+        None,
+        "host loop: Ray actors, on this machine or others, each with equally many environments; "
+        "none: this process",
+    )
     env_timeout_seconds: Seconds = setting(
         60.0, "longest constructor, reset or step of an environment in a separate process"
     )

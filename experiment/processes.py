@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 from kytolly.config.words import PREFIX
 from kytolly.machine.facts import available_memory_bytes
@@ -38,6 +38,24 @@ THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
 Report = Callable[[str], None]  # shows a line of progress to the user
 
 
+class Process(Protocol):
+    """As much of a `subprocess.Popen` as a child needs, wherever it runs."""
+
+    returncode: int | None
+
+    def poll(self) -> int | None:
+        """The exit status; None while it runs."""
+        ...
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal."""
+        ...
+
+    def wait(self) -> int:
+        """Wait for its end; returns the exit status."""
+        ...
+
+
 @dataclasses.dataclass
 class ChildRun:
     """One run in a process of its own.
@@ -45,7 +63,7 @@ class ChildRun:
     Attributes:
         name: What it is called for a reader, such as `seed 3`.
         run_dir: The run's folder. What the process prints is in a file `.log` beside it.
-        words: The command line after `kytolly`.
+        words: The command line after `kytolly`: train ALGO --env ENV, then options.
         stopped: Its process was told to stop.
         reported: The lines that `new_warnings` has given so far.
     """
@@ -56,7 +74,7 @@ class ChildRun:
     stopped: bool = False
     reported: list[str] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
-    _process: subprocess.Popen | None = None
+    _process: Process | None = None
     _began: float = 0.0
     _num_evaluations: int = 0
     _log_position: int = 0
@@ -67,27 +85,20 @@ class ChildRun:
         return self.run_dir.with_name(f"{self.run_dir.name}.log")
 
     @property
-    def process(self) -> subprocess.Popen:
+    def process(self) -> Process:
         """The process, which has been started."""
         if self._process is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._process
 
     def start(self, threads: int) -> None:
-        """Start the process, with so many threads of TensorFlow."""
-        path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
-        limits = dict.fromkeys(THREADS, str(threads))
-        self._began = time.perf_counter()
+        """Start a process on this machine, with so many threads of TensorFlow."""
         with open(self.log, "wb", opener=open_regular) as log:
-            self._process = subprocess.Popen(
-                # -P: not from the current folder, where files of strangers may lie
-                [sys.executable, "-P", "-c", START, *self.words],
-                env={**limits, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C reaches it once, by `stop`
-            )
+            self.begin(start_process(self.words, threads, log))
+
+    def begin(self, process: Process) -> None:
+        """Take a process that has just been started; time counts from here."""
+        self._process, self._began = process, time.perf_counter()
 
     def has_ended(self) -> bool:
         """True when the process has ended."""
@@ -152,10 +163,32 @@ class ChildRun:
         """The reason why the process did not end well, in one line."""
         lines = self.log.read_text("utf-8", "replace").strip().splitlines()
         ours = [line.removeprefix(PREFIX) for line in lines if line.startswith(PREFIX)]
-        if self.process.returncode < 0:
-            number = -self.process.returncode
+        status = self.process.returncode or 0
+        if status < 0:
+            number = -status
             return f"its process was ended by signal {number}; {self.log} has what it printed"
-        return (ours or lines or [f"it ended with status {self.process.returncode}"])[-1]
+        return (ours or lines or [f"it ended with status {status}"])[-1]
+
+
+Start = Callable[[ChildRun, int], None]  # starts a child's process with so many threads
+
+
+def start_process(
+    words: Sequence[str], threads: int, log: IO[bytes], cwd: Path | None = None
+) -> subprocess.Popen:
+    """Start `kytolly` with these words, and so many threads of TensorFlow."""
+    path = [*os.environ.get("PYTHONPATH", "").split(os.pathsep), str(ROOT)]
+    limits = dict.fromkeys(THREADS, str(threads))
+    return subprocess.Popen(
+        # -P: not from the current folder, where files of strangers may lie
+        [sys.executable, "-P", "-c", START, *words],
+        env={**limits, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=log,
+        cwd=cwd,
+        start_new_session=True,  # Ctrl-C reaches it once, by `stop`
+    )
 
 
 def default_jobs() -> int:
@@ -170,6 +203,7 @@ def run_children(
     next_child: Callable[[], ChildRun | None],
     on_poll: Callable[[ChildRun], None],
     on_end: Callable[[ChildRun], None],
+    start: Start = ChildRun.start,
 ) -> None:
     """Keep `jobs` processes busy until there is no next child; whatever happens, none is left.
 
@@ -178,13 +212,15 @@ def run_children(
         next_child: The next run, which has not started; None where there is none now.
         on_poll: Called with every running child, again and again, and once more when it has ended.
         on_end: Called with each child that has ended.
+        start: Starts a child's process, with so many threads: here, or as
+            `experiment.cluster.Cluster.start` does elsewhere.
     """
     running: list[ChildRun] = []
     threads = max(1, usable_cores() // jobs)
     try:
         while True:
             while len(running) < jobs and (child := next_child()) is not None:
-                child.start(threads)
+                start(child, threads)
                 running.append(child)
             if not running:
                 return

@@ -14,7 +14,7 @@ from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.experiment.comparison import DEFAULT_METRIC, GROUP_FILE, make_groups, read_runs
 from kytolly.experiment.plots import plot_comparison
-from kytolly.experiment.processes import ChildRun, Report, run_children
+from kytolly.experiment.processes import ChildRun, Report, Start, run_children
 from kytolly.experiment.seed_statistics import SeedSummary, summary
 from kytolly.record.files import write_file, write_text
 from kytolly.record.metrics_file import evaluations
@@ -176,9 +176,11 @@ class SeedGroup:
         Raises:
             ValueError: What is wrong for every seed; a new folder is removed.
         """
-        return self.train(
-            lambda: run_children(jobs, self.next_child, self.show_progress, self.end_child)
-        )
+        return self.train(lambda: self.train_children(jobs))
+
+    def train_children(self, jobs: int, start: Start = ChildRun.start) -> None:
+        """Train each seed that waits in a process, so many at a time; `start` says where."""
+        run_children(jobs, self.next_child, self.show_progress, self.end_child, start)
 
     def train(self, work: Callable[[], None]) -> SeedsResult:
         """Do what trains the seeds that wait; returns what result.json holds.

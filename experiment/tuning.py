@@ -17,7 +17,7 @@ from kytolly.config.fields import MAX_SEED
 from kytolly.config.run import RunConfig
 from kytolly.config.search_space import Between, Choice
 from kytolly.experiment.plots import Setting, TrialSummary, plot_trials
-from kytolly.experiment.processes import ChildRun, Report, run_children
+from kytolly.experiment.processes import ChildRun, Report, Start, run_children
 from kytolly.experiment.study import (
     FAILED,
     StudyTask,
@@ -78,6 +78,7 @@ def tune(
     jobs: int,
     timeout: float | None,
     report: Report,
+    start: Start = ChildRun.start,
 ) -> TuningResult:
     """Train until a study has so many trials, and write what they say.
 
@@ -91,6 +92,7 @@ def tune(
         jobs: Processes at a time.
         timeout: Seconds after which no trial begins.
         report: Shows a line of progress.
+        start: As for `run_children`.
 
     Returns:
         What result.json holds.
@@ -126,7 +128,7 @@ def tune(
         refuse_links(folder)
         search = TrialRuns(study, space, config, environment, folder, report)
         try:
-            search.run(trials, jobs, timeout)
+            search.run(trials, jobs, timeout, start)
         except KeyboardInterrupt:
             seconds = time.perf_counter() - began
             raise TuningStopped(save_result(study, config, environment, file, seconds)) from None
@@ -165,7 +167,9 @@ class TrialRuns:
         self._num_left = 0
         self._until = math.inf
 
-    def run(self, trials: int, jobs: int, timeout: float | None) -> None:
+    def run(
+        self, trials: int, jobs: int, timeout: float | None, start: Start = ChildRun.start
+    ) -> None:
         """Train until the study has so many trials, or no time is left to begin one.
 
         Raises:
@@ -177,7 +181,7 @@ class TrialRuns:
         jobs = max(1, min(jobs, self._num_left))
         count = max(0, self._num_left)
         self._report(f"{count} trials to train, {jobs} at a time, in {self.folder}")
-        run_children(jobs, self._next_child, self._tell_evaluations, self._end_child)
+        run_children(jobs, self._next_child, self._tell_evaluations, self._end_child, start)
 
     def _refuse_other_runs(self, num_trials: int) -> None:
         """Refuse a folder with trials that the study does not have: they are another study's."""

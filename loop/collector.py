@@ -4,22 +4,45 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.acting import HostActor
+from kytolly.agent.exploration import Exploration
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.saved_state import NotSavable
 from kytolly.environment.gym.step import HostEnv, HostStep
 from kytolly.loop.limits import OutOfTime
+from kytolly.policy.base import ActionReader
 from kytolly.policy.batch import Rollout, map_columns, present, with_present
 
 # Observations, actions, the step, and which actions were random, if anybody wants to know.
 Row = tuple[Any, np.ndarray, HostStep, np.ndarray | None]
+
+
+class Behavior(NamedTuple):
+    """What collecting takes of an agent, whose variables it does not touch.
+
+    Attributes:
+        exploration, distribution: Of the agent.
+        allows_lag: Rows that a rollout has too many may wait for the next one.
+        discount: The weight of what follows, from what terminated [T, E].
+    """
+
+    exploration: Exploration
+    distribution: ActionReader
+    allows_lag: bool
+    discount: Callable[[np.ndarray], np.ndarray]
+
+    @classmethod
+    def of(cls, agent: KytollyAgent) -> Behavior:
+        """That of an agent."""
+        distribution = agent.policy.distribution
+        return cls(agent.exploration, distribution, agent.memory.allows_lag, agent.discount)
 
 
 class Collector:
@@ -34,7 +57,7 @@ class Collector:
     with the previous row, or, if another rollout has taken that one, `take_cut` says so.
 
     Args:
-        agent: Gives exploration and config; its variables are not touched.
+        behavior: Of the agent.
         actor: The network on the host.
         env: Adapter around the group's environments.
         rng: Source of the exploration's noise.
@@ -46,16 +69,15 @@ class Collector:
 
     def __init__(
         self,
-        agent: KytollyAgent,
+        behavior: Behavior,
         actor: HostActor,
         env: HostEnv,
         rng: np.random.Generator,
         steps: int,
     ):
-        self.agent = agent
-        self.exploration, self.distribution = agent.exploration, agent.policy.distribution
+        self.exploration, self.distribution = behavior.exploration, behavior.distribution
         self.actor, self.env, self.rng, self.steps = actor, env, rng, steps
-        self._keeps_rest = agent.memory.allows_lag
+        self._discount, self._keeps_rest = behavior.discount, behavior.allows_lag
         self._state = np.zeros(0)
         self._noise: Sequence[Any] = ()
         self._time = 0
@@ -146,7 +168,7 @@ class Collector:
             obs=stack_time(observations),
             action=stack_time(actions),
             reward=np.sign(reward) if self.env.spec.clips_rewards else reward,
-            discount=self.agent.discount(stack_time(outcomes.terminated)),
+            discount=self._discount(stack_time(outcomes.terminated)),
             next_obs=stack_time(outcomes.next_obs),
             last=stack_time(outcomes.ended),
             explored=None if self._explored is None else stack_time(explored),

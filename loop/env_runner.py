@@ -16,6 +16,8 @@ def make_env_runner(cfg: RunConfig, env: EnvSource) -> EnvRunner:
     """The device's runner where the environment exists as tensor code, else the host's."""
     if isinstance(env, type) and hasattr(env, "reset_uniforms"):
         env = env()  # a class of tensor environments, where an object was meant
+    if cfg.actors and cfg.loop != "host":
+        refuse_tensor_code(env)
     if isinstance(env, TensorEnvironment):
         if cfg.loop == "host":
             raise ValueError(
@@ -43,3 +45,14 @@ def make_env_runner(cfg: RunConfig, env: EnvSource) -> EnvRunner:
     from kytolly.loop.host_env_runner import HostEnvRunner
 
     return HostEnvRunner(env, cfg)
+
+
+def refuse_tensor_code(env: EnvSource) -> None:
+    """Refuse an environment that trains on the device, where actors are set."""
+    if isinstance(env, TensorEnvironment) or (isinstance(env, str) and tensor_environment(env)):
+        name = env if isinstance(env, str) else type(env).__name__
+        raise ValueError(
+            f"actors is set, and {name} is tensor code, which trains faster in the learner's own "
+            "program, expected an environment of the host. Leave actors out, or set loop='host' "
+            "for Gymnasium's."
+        )

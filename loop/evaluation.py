@@ -57,6 +57,7 @@ def evaluation_config(cfg: RunConfig, others: Mapping[str, object] | None = None
     """
     changed = copy.copy(cfg)
     alone = {"num_envs": Default(1), "async_envs": False, "on_env_fault": "stop"}
+    alone["actors"] = None
     for name, value in {**alone, **(others or {})}.items():
         object.__setattr__(changed, name, value)
     return changed

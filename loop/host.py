@@ -24,7 +24,7 @@ from kytolly.callback.base import JsonObject
 from kytolly.environment.faults import one_line
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.step import HostEnv
-from kytolly.loop.collector import Collector, collect_together
+from kytolly.loop.collector import Behavior, Collector, collect_together
 from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.loop.overlap import Overlap
 from kytolly.loop.program import Program
@@ -44,12 +44,20 @@ class HostLoop:
         agent: The learner; its state changes in place.
         groups: Adapters around the environments, each with equally many.
         device: Where learning runs, such as "/GPU:0"; None leaves it to TensorFlow.
+        collector: Collects from a group.
     """
 
     compile_seconds = 0.0  # but for the first call
 
-    def __init__(self, agent: KytollyAgent, groups: Sequence[HostEnv], device: str | None = None):
+    def __init__(
+        self,
+        agent: KytollyAgent,
+        groups: Sequence[HostEnv],
+        device: str | None = None,
+        collector: type[Collector] = Collector,
+    ):
         self.agent, self.groups, cfg = agent, list(groups), agent.cfg
+        self._collector = collector
         policy = agent.policy
         self.actor = HostActor(
             policy.network,
@@ -177,8 +185,8 @@ class HostLoop:
         self._take(self.program(tf.constant(0), *nothing)[1].numpy())
         cfg, done = self.agent.cfg, int(self.agent.env_steps.numpy())
         self.collectors = [
-            Collector(
-                self.agent,
+            self._collector(
+                Behavior.of(self.agent),
                 self.actor,
                 env,
                 np.random.default_rng([cfg.seed, 4, group, done]),

@@ -8,6 +8,7 @@ import functools
 import math
 import time
 from collections.abc import Callable
+from typing import cast
 
 import gymnasium
 import keras
@@ -32,6 +33,7 @@ from kytolly.environment.gym.wrappers import (
     warn_of_wrappers,
     without_reward_wrappers,
 )
+from kytolly.loop.collector import Collector
 from kytolly.loop.host import HostLoop
 from kytolly.loop.limits import EpisodeLimit, warn_of_time
 
@@ -46,21 +48,15 @@ class HostEnvRunner:
     def __init__(self, env: GymSource, cfg: RunConfig):
         self.cfg = cfg
         self.evaluation_source = evaluation_source(env)
-        is_given = not isinstance(cfg.num_envs, Default)
         self.masks = part(cfg.algorithm, "policy").takes_masks
-        # Two groups take turns where learning does not go on beside collecting.
-        groups = 1 if part(cfg.algorithm, "memory").allows_lag else 2
-        self.groups = make_host_groups(
-            env,
-            cfg.num_envs if is_given else None,
-            groups,
-            otherwise=cfg.num_envs,
-            seed=cfg.seed,
-            async_envs=cfg.async_envs,
-            masks=self.masks,
-            timeout_seconds=cfg.env_timeout_seconds,
-            restart=cfg.on_env_fault == "restart",
-        )
+        self.collector: type[Collector] = Collector
+        if cfg.actors:
+            from kytolly.loop.actors import ActorCollector, ActorEnvs
+
+            self.collector = cast(type[Collector], ActorCollector)
+            self.groups = [cast(HostEnv, ActorEnvs(env, cfg, cfg.num_envs, self.masks))]
+        else:
+            self.groups = self._make_groups(env)
         self._loop: HostLoop | None = None  # the newest
         first = self.groups[0]
         self.spec = first.spec
@@ -74,9 +70,27 @@ class HostEnvRunner:
         if self.given is not None:
             warn_of_wrappers(self.given, self.spec.name)
 
+    def _make_groups(self, env: GymSource) -> list[HostEnv]:
+        """The environments in this process, or each in one of its own."""
+        cfg, is_given = self.cfg, not isinstance(self.cfg.num_envs, Default)
+        # Two groups take turns where learning does not go on beside collecting.
+        groups = 1 if part(cfg.algorithm, "memory").allows_lag else 2
+        return make_host_groups(
+            env,
+            cfg.num_envs if is_given else None,
+            groups,
+            otherwise=cfg.num_envs,
+            seed=cfg.seed,
+            async_envs=cfg.async_envs,
+            masks=self.masks,
+            timeout_seconds=cfg.env_timeout_seconds,
+            restart=cfg.on_env_fault == "restart",
+        )
+
     def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
         """The loop that trains; it closes the environments that it steps."""
-        self._loop, self.groups = HostLoop(agent, self.groups, device), []
+        self._loop = HostLoop(agent, self.groups, device, self.collector)
+        self.groups = []
         return self._loop
 
     def reclaim(self) -> None:

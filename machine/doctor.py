@@ -312,6 +312,28 @@ def checks_as_json(checks: list[Check]) -> str:
     return json.dumps({"ok": good, "checks": [check._asdict() for check in checks]})
 
 
+def check_cluster(address: str) -> Check:
+    """Find the nodes of a Ray cluster, and the versions there that differ from those here."""
+    from kytolly.machine import cluster
+
+    try:
+        ray = cluster.connect(address)
+    except (ValueError, ModuleNotFoundError) as error:
+        return Check("cluster", "fail", str(error))
+    try:
+        nodes = cluster.cluster_nodes(ray)
+    finally:
+        ray.shutdown()
+    here = cluster.versions_here()
+    lines, differ = [], False
+    for node in nodes:
+        others = cluster.other_versions(node, here)
+        differ |= bool(others)
+        lines.append(cluster.node_text(node) + "".join(f", {text}" for text in others))
+    advice = "install the versions of this machine on every node" if differ else ""
+    return Check("cluster", "warn" if differ else "ok", "; ".join(lines), advice)
+
+
 def main(json: bool = False, more: Mapping[str, MachineCheck] | None = None) -> int:
     """Run and print all checks, as `diagnose`; returns 0 where nothing failed, else 1."""
     checks = diagnose(more)

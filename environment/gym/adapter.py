@@ -52,6 +52,11 @@ class _Request(NamedTuple):
     masks: bool
     timeout_seconds: float
     restart: bool
+    first: int = 0
+
+    def seeds(self, count: int) -> list[int]:
+        """One seed for each of so many environments."""
+        return environment_seeds(self.seed, self.first + count)[self.first :]
 
 
 def make_host_env(
@@ -111,6 +116,7 @@ def make_host_groups(
     masks: bool = False,
     timeout_seconds: float = 60.0,
     restart: bool = False,
+    first: int = 0,
 ) -> list[HostEnv]:
     """The environments of `make_host_env` in groups: one can step while the agent acts for another.
 
@@ -128,6 +134,7 @@ def make_host_groups(
         masks: Look for action masks.
         timeout_seconds: A limit for processes.
         restart: Replace environments that fail.
+        first: Environments before these, which others make: their seeds are left out.
 
     Returns:
         The groups, equally large, in the order of their environments.
@@ -136,7 +143,7 @@ def make_host_groups(
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{setting} is {value!r}, expected an integer of at least 1.")
     request = _Request(
-        num_envs, num_envs or otherwise, groups, seed, masks, timeout_seconds, restart
+        num_envs, num_envs or otherwise, groups, seed, masks, timeout_seconds, restart, first
     )
     if isinstance(env, str):
         spec = registered_spec(env)
@@ -256,7 +263,7 @@ def _sequential(
     time_limit: int | None = None,
 ) -> SequentialEnvs:
     """The adapter of environments in this process, which it owns if it could `make` others."""
-    seeds = environment_seeds(request.seed, len(envs))
+    seeds = request.seeds(len(envs))
     source = first_mask_source(envs[0], name) if request.masks else None
     mask = _mask(source, getattr(envs[0], "action_space", None), name)
 
@@ -290,7 +297,7 @@ def _vector(env: VectorEnv, name: str, request: _Request, *, owned: bool) -> Hos
     mask = _mask(source, getattr(env, "single_action_space", None), name)
     if mask is not None:
         env = MaskedVector(env, autoreset_mode(env, name), *mask, name)
-    seeds, limit = environment_seeds(request.seed, env.num_envs), request.timeout_seconds
+    seeds, limit = request.seeds(env.num_envs), request.timeout_seconds
     return HostVector(env, name, known_spec, seeds, owned=owned, timeout_seconds=limit)
 
 
@@ -323,7 +330,7 @@ def _process_groups(
     description = description._replace(name=name, observation_space=space)
     # Refuses what no process could share.
     observation_form(space, name, ActionForm(action_space, name).space)
-    seeds, limit = environment_seeds(request.seed, request.count), request.timeout_seconds
+    seeds, limit = request.seeds(request.count), request.timeout_seconds
     groups = next(count for count in range(request.groups, 0, -1) if len(seeds) % count == 0)
     size = len(seeds) // groups
     task = WorkerTask(make, name, count=len(seeds), mask=mask)

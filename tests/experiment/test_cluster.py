@@ -1,0 +1,204 @@
+"""`--on`: seeds and trials on the nodes of a Ray cluster, here two of one core on this machine."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kytolly.machine.cluster import Node, refuse_other_versions
+from kytolly.machine.doctor import check_cluster
+from tests.helpers.commands import SHORT_PPO, kytolly
+
+ray = pytest.importorskip("ray")
+TRAIN = ["train", "ppo", "--env", "CartPole-v1", *SHORT_PPO, "--json"]
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    from ray.cluster_utils import Cluster
+
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})
+    nodes.second = nodes.add_node(num_cpus=1, num_gpus=0)
+    yield nodes
+    nodes.shutdown()
+
+
+def tensors(run_dir):
+    """Names and contents of the tensors of a run's checkpoints."""
+    files = sorted((Path(run_dir) / "checkpoints").glob("ckpt-*.data-*"))
+    return [(file.name, file.read_bytes()) for file in files]
+
+
+def test_seeds_on_two_nodes_are_those_without_a_cluster(cluster, tmp_path):
+    on = ["--on", cluster.address]
+    there = kytolly(*TRAIN, "--seeds", "0-1", "--log-dir", "there", *on, cwd=tmp_path)
+    assert there.status == 0, there.errors
+    assert "cluster of 2 nodes, room for 2 runs" in there.errors
+    for seed, run in enumerate(json.loads(there.out)["runs"]):
+        here = kytolly(*TRAIN, "--seed", seed, "--log-dir", f"here-{seed}", cwd=tmp_path)
+        assert json.loads(here.out)["evaluation"]["return_mean"] == run["best"]
+        home = tmp_path / f"there/seed-{seed}"
+        assert tensors(home) == tensors(tmp_path / f"here-{seed}") != []
+        # The paths in what came home are those of the driver.
+        assert json.loads((home / "result.json").read_text())["run_dir"] == f"there/seed-{seed}"
+
+
+@pytest.mark.learning
+def test_on_a_shared_disk_runs_are_written_where_they_stay(cluster, tmp_path):
+    on = ["--on", cluster.address, "--cluster-dir", "disk"]
+    outside = kytolly(*TRAIN, "--seeds", "0-1", "--log-dir", "g", *on, cwd=tmp_path)
+    assert outside.status == 2 and "is not in the folder" in outside.errors
+    inside = kytolly(*TRAIN, "--seeds", "0-1", *on, cwd=tmp_path)
+    assert inside.status == 0, inside.errors
+    found = json.loads(inside.out)
+    assert found["run_dir"].startswith("disk/CartPole-v1_ppo_seeds_")
+    # What a node writes itself: the run's own path, which is absolute.
+    for run in found["runs"]:
+        home = tmp_path / run["run_dir"]
+        assert json.loads((home / "result.json").read_text())["run_dir"] == str(home)
+
+
+@pytest.mark.learning
+def test_trials_train_on_the_nodes(cluster, tmp_path):
+    pytest.importorskip("optuna")
+    words = ["tune", *TRAIN[1:], "--study", "s.db", "--trials", "2", "--on", cluster.address]
+    run = kytolly(*words, cwd=tmp_path)
+    assert run.status == 0, run.errors
+    trials = json.loads(run.out)["trials"]
+    assert [trial["state"] for trial in trials] == ["complete"] * 2
+    assert (tmp_path / "s/trial-1/result.json").exists()
+
+
+def test_doctor_names_the_nodes_and_an_address_that_does_not_answer(cluster):
+    found = check_cluster(cluster.address)
+    assert found.status == "ok" and found.finding.count("1 CPUs, 0 GPUs") == 2
+    assert check_cluster("127.0.0.1:1").status == "fail"
+
+
+LONG = [*TRAIN[:4], "--num-envs", "4", "--rollout-steps", "25", "--hidden-units", "4", "--no-xla"]
+LONG += ["--total-env-steps", "60000", "--checkpoint-interval-env-steps", "3000"]
+LONG += ["--evaluation-interval-env-steps", "60000", "--seeds", "0-1", "--json"]
+MINUTES = 3 * 60
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The newest tensors of two seeds that nothing disturbed, without a cluster."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    assert kytolly(*LONG, "--apart", "--jobs", "2", "--log-dir", "g", cwd=folder).status == 0
+    return [tensors(folder / f"g/seed-{seed}")[-1] for seed in range(2)]
+
+
+def start_driver(words, cwd):
+    code = "from kytolly.command.entry import entry; entry()"
+    words = [sys.executable, "-c", code, *words]
+    return subprocess.Popen(words, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def wait_until(happened):
+    until = time.monotonic() + MINUTES
+    while not happened():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def kill_one_run():
+    """Kill the Ray process that watches one of the runs."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            title = (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if title.startswith(b"ray::NodeRun"):
+            return os.kill(int(folder.name), signal.SIGKILL)
+    raise AssertionError("no run was found")
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("dies", ["run", "driver", "node"])
+def test_what_dies_costs_what_came_after_the_newest_checkpoint(
+    dies, cluster, undisturbed, tmp_path
+):
+    on, folder = ["--on", cluster.address], tmp_path / "g"
+    driver = start_driver([*LONG, "--log-dir", "g", *on], tmp_path)
+    homes = [folder / f"seed-{seed}/checkpoints" for seed in range(2)]
+    wait_until(lambda: all(any(home.glob("ckpt-*.json")) for home in homes))
+    assert not any((home.parent / "result.json").exists() for home in homes)
+    if dies == "run":
+        kill_one_run()
+    elif dies == "node":
+        cluster.remove_node(cluster.second, allow_graceful=False)
+    else:
+        driver.kill()
+        driver.communicate()
+        resumed = ["train", "ppo", "--resume", "g", "--seeds", "0-1", "--json", *on]
+        driver = start_driver(resumed, tmp_path)
+    out, errors = driver.communicate(timeout=MINUTES)
+    assert driver.returncode == 0, errors.decode()
+    assert (b"goes on elsewhere" in errors) == (dies != "driver")
+    newest = [tensors(folder / f"seed-{seed}")[-1] for seed in range(2)]
+    assert newest == undisturbed
+    assert len(json.loads(out)["runs"]) == 2
+
+
+def test_ctrl_c_stops_the_runs_and_brings_them_home(cluster, tmp_path):
+    driver = start_driver([*LONG, "--log-dir", "g", "--on", cluster.address], tmp_path)
+    home = tmp_path / "g/seed-0"
+    wait_until(lambda: (home / "metrics.csv").exists())
+    driver.send_signal(signal.SIGINT)
+    _, errors = driver.communicate(timeout=MINUTES)
+    assert driver.returncode == 130, errors.decode()
+    assert b"0 of 2 seeds are done" in errors and b"Continue with" in errors
+    assert any((home / "checkpoints").glob("ckpt-*.json"))  # saved when it was told to stop
+
+
+def test_an_address_that_does_not_answer_is_said_at_once(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    began = time.monotonic()
+    words = [*TRAIN, "--seeds", "0-1", "--log-dir", "g", "--on", f"127.0.0.1:{port}"]
+    run = kytolly(*words, cwd=tmp_path)
+    line = run.errors.splitlines()[-1]
+    assert run.status == 2
+    assert "does not answer" in line and "ray start --head" in line
+    assert time.monotonic() - began < 10 and not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--on", "ray"], "--on is for several runs"),
+        (["--seeds", "0-1", "--run-gpus", "1"], "--run-gpus is for a cluster"),
+        (["--seeds", "0-1", "--on", "ray", "--together"], "--together makes the seeds one program"),
+        (["--seeds", "0-1", "--on", "tcp://a"], "expected ray, ray://HOST:PORT or HOST:PORT"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(words, message, tmp_path):
+    run = kytolly(*TRAIN, *words, cwd=tmp_path)
+    assert run.status == 2 and message in run.errors.splitlines()[-1]
+
+
+def test_more_than_a_node_has_is_refused(cluster, tmp_path):
+    words = [*TRAIN, "--seeds", "0-1", "--on", cluster.address, "--run-gpus", "1"]
+    run = kytolly(*words, "--log-dir", "g", cwd=tmp_path)
+    assert run.status == 2 and "no node has as much" in run.errors
+    assert not (tmp_path / "g").exists()
+
+
+def test_nodes_with_other_versions_are_named():
+    here = {"python": "3.11.9", "kytolly": "0.4.0", "keras": "3.15.0"}
+    same, keras = Node("a", 1, 0, 1, here), Node("b", 1, 0, 1, {**here, "keras": "3.14.0"})
+    (line,) = refuse_other_versions([same, keras], here)
+    assert "b has keras 3.14.0 (here 3.15.0)" in line
+    for name, version in {"python": "3.12.1", "kytolly": "not installed"}.items():
+        other = Node("c", 1, 0, 1, {**here, name: version})
+        with pytest.raises(ValueError, match=rf"c has {name} {version}") as refused:
+            refuse_other_versions([same, other], here)
+        assert "a has" not in str(refused.value)

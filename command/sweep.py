@@ -12,6 +12,12 @@ from typing import Any, TextIO
 
 from kytolly.agent.algorithms import ALGORITHMS
 from kytolly.command import train
+from kytolly.command.cluster_options import (
+    add_cluster_options,
+    check_cluster,
+    folder_on_cluster,
+    join_cluster,
+)
 from kytolly.command.exits import BadInput, end_of_many
 from kytolly.command.options import (
     Repeatable,
@@ -71,6 +77,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     )
     add("--seeds", metavar="SEEDS", type=seed_list, help="such as 0-4 or 0,3,5; default: one, 0")
     train.add_process_options(parser)
+    add_cluster_options(parser)
     add("--part", metavar="N", type=seed, help=argparse.SUPPRESS)  # a child process
     add_trust(parser)
     train.add_settings(parser, next((word for word in words if word in ALGORITHMS), None))
@@ -113,12 +120,18 @@ def typed_value(text: str, hint: object) -> Any:
 def run(args: argparse.Namespace) -> int:
     """Train what waits and print how the settings did."""
     began = time.perf_counter()
+    check_cluster(args)
+    if args.on and args.together:
+        raise BadInput(
+            "--on gives each run to some node, and --together makes them one program. "
+            "Leave one of them out."
+        )
     sweep = resumed(args) if args.resume else begun(args)
     if args.part is not None:
         return run_part(sweep, args.part)
     with sweep.training():
         try:
-            train_runs(sweep)
+            train_runs(sweep, args)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(
                 f"{sweep.num_done()} of {sweep.num_runs} runs are done, and the others are saved "
@@ -147,7 +160,7 @@ def begun(args: argparse.Namespace) -> Sweep:
         raise BadInput("--seed and --seeds are both given. Give one of them.")
     cfg, env = train.given_config(args)
     configs = combined_configs(cfg, values)
-    reason = "" if args.apart else reason_sweep_apart(configs, env)
+    reason = "" if args.apart or args.on else reason_sweep_apart(configs, env)
     if reason and args.together:
         from kytolly.loop.env_runner import make_env_runner
 
@@ -163,7 +176,7 @@ def begun(args: argparse.Namespace) -> Sweep:
         "together": reason is None,
         "jobs": args.jobs or jobs,
     }
-    sweep = Sweep.create(args.log_dir, cfg, env, plan, args.init, print_line)
+    sweep = Sweep.create(folder_on_cluster(args, env), cfg, env, plan, args.init, print_line)
     tuned = "" if args.tuned is False else tuned_line(cfg, env)
     if tuned:
         print_line(f"kytolly: {tuned}")
@@ -198,7 +211,8 @@ def resumed(args: argparse.Namespace) -> Sweep:
     """The sweep in a folder, which has its options in a file."""
     given: dict[str, Any] = dict.fromkeys(train.given_flags(args), True)
     names = ("env", "config", "preset", "tuned", "defaults", "log_dir", "init", "set", "seeds")
-    given |= {name: getattr(args, name) for name in (*names, "jobs", "together", "apart")}
+    given |= {name: getattr(args, name) for name in (*names, "together", "apart")}
+    given |= {} if args.on else {"jobs": args.jobs}
     extra = next((name for name, value in given.items() if value not in (None, False)), "")
     if extra:
         raise BadInput(
@@ -224,10 +238,16 @@ def run_part(sweep: Sweep, number: int) -> int:
     return 1 if sweep.num_failed() else 0
 
 
-def train_runs(sweep: Sweep) -> None:
+def train_runs(sweep: Sweep, args: argparse.Namespace) -> None:
     """Train the runs that wait, as the sweep's file says: in populations or apart."""
     count = f"{sweep.num_waiting()} runs of {len(sweep.groups)} settings to train"
     jobs = sweep.plan["jobs"]
+    if args.on:
+        if sweep.plan["together"]:
+            raise BadInput(f"the sweep in {sweep.folder} trains in populations. Leave --on out.")
+        print_line(f"{count}, in {sweep.folder}")
+        with join_cluster(args) as cluster:
+            return sweep.train_apart(args.jobs or max(1, sweep.num_waiting()), cluster.start)
     if not sweep.plan["together"]:
         jobs = min(jobs, max(1, sweep.num_waiting()))
         print_line(f"{count}, {jobs} at a time, in {sweep.folder}")

@@ -20,7 +20,7 @@ from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.experiment.comparison import GROUP_FILE
 from kytolly.experiment.members import SWEEP_FILE, reason_apart
-from kytolly.experiment.processes import ChildRun, Report, default_jobs, run_children
+from kytolly.experiment.processes import ChildRun, Report, Start, default_jobs, run_children
 from kytolly.experiment.seed_statistics import Improvement, SeedSummary, improvement
 from kytolly.experiment.seeds import SeedGroup, SeedRun
 from kytolly.experiment.study import chosen_settings_text
@@ -227,8 +227,8 @@ class Sweep:
 
         run_children(jobs, next_child, self._show_lines, self._end_part)
 
-    def train_apart(self, jobs: int) -> None:
-        """Train each run that waits in a process of its own, so many at a time."""
+    def train_apart(self, jobs: int, start: Start = ChildRun.start) -> None:
+        """Train each run that waits in a process, so many at a time; `start` says where."""
         groups = {group.folder: group for group in self.groups}
 
         def group_of(child: ChildRun) -> SeedGroup:
@@ -249,7 +249,10 @@ class Sweep:
                 group.problems |= dict.fromkeys(seeds, str(error))
                 self._report(f"{group.folder.name}: {error}")
 
-        run_children(jobs, next_child, lambda child: group_of(child).show_progress(child), end)
+        def show_progress(child: ChildRun) -> None:
+            group_of(child).show_progress(child)
+
+        run_children(jobs, next_child, show_progress, end, start)
 
     @contextlib.contextmanager
     def training(self) -> Any:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from kytolly.agent.randomness import randint, uniform
 from kytolly.agent.schedules import Schedule, linear_schedule
+from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT
 from kytolly.policy.action_values import ActionValues
 
 if TYPE_CHECKING:  # what an algorithm does not need is not loaded for it
@@ -63,6 +64,22 @@ class Exploration(Protocol):
         ...
 
 
+def allowed_action(allowed: tf.Tensor, place: tf.Tensor) -> tf.Tensor:
+    """[E] int32 actions at [E] places in [0, 1) among the `allowed` ones of [E, A] bool."""
+    ranks = tf.cumsum(tf.cast(allowed, tf.int32), axis=-1)
+    count = ranks[:, -1]
+    rank = tf.minimum(tf.cast(place * tf.cast(count, tf.float32), tf.int32), count - 1)
+    return tf.reduce_sum(tf.cast(ranks <= rank[:, tf.newaxis], tf.int32), axis=-1)
+
+
+def host_allowed_action(allowed: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """`allowed_action` in NumPy."""
+    ranks = np.cumsum(allowed, axis=-1)
+    count = ranks[:, -1]
+    rank = np.minimum((place * count).astype(int), count - 1)
+    return (ranks <= rank[:, np.newaxis]).sum(axis=-1)
+
+
 def deciding_steps(steps: int, repeats: Any) -> Any:
     """[T] or, for [E, 1] `repeats`, [E, T] the step whose exploration each step has."""
     return np.arange(steps) // repeats * repeats
@@ -73,7 +90,8 @@ class EpsilonGreedy:
 
     The params of `distribution` are action values, one for each action. Whether to explore, and by
     which action, holds for `exploration_repeat` steps of a rollout; without that number for one of
-    `REPEATS`, drawn for each rollout and environment, until epsilon has fallen.
+    `REPEATS`, drawn for each rollout and environment, until epsilon has fallen. Where actions are
+    masked, what holds is a place among those that are allowed.
 
     Source: Dabney, Ostrovski & Barreto 2020, arXiv:2006.01782, "Temporally-Extended epsilon-Greedy
     Exploration", with lengths that end with the rollout.
@@ -115,7 +133,10 @@ class EpsilonGreedy:
         return tf.where(learned < 0, 1.0, scheduled)[tf.newaxis]
 
     def noise(self, random_bits: tf.Tensor, env_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """[T, E] bool whether to explore, and [T, E] int32 random actions, from [T, E, 2] words."""
+        """[T, E] bool whether to explore, and [T, E] random actions, from [T, E, 2] words.
+
+        They are int32, or where actions are masked float32 places in [0, 1) among the allowed ones.
+        """
         repeat = self.cfg.exploration_repeat
         if repeat is None:  # by the lowest bits, of which no other number is made
             drawn = tf.cast(random_bits[0, :, 0], tf.int64) % len(REPEATS)
@@ -127,6 +148,8 @@ class EpsilonGreedy:
         elif repeat > 1:
             random_bits = tf.gather(random_bits, deciding_steps(random_bits.shape[0], repeat))
         explores = uniform(random_bits[..., 0]) < self.state(env_steps)
+        if self.distribution.masked:
+            return explores, uniform(random_bits[..., 1])
         return explores, randint(random_bits[..., 1], tf.constant(self.num_actions))
 
     def explored(self, noise: Any) -> Any:
@@ -138,13 +161,19 @@ class EpsilonGreedy:
     ) -> tuple[tf.Tensor, None]:
         """[E] int32 actions from action values [E, A] and [E] noise; no log-probabilities."""
         explores, random_action = noise
+        if self.distribution.masked:
+            random_action = allowed_action(params > MASKED_LOGIT, random_action)
         return tf.where(explores, random_action, self.distribution.mode(params)), None
 
     def host_noise(
         self, rng: np.random.Generator, shape: tuple[int, int], state: np.ndarray
     ) -> list[Any]:
         """The noise that `host_action` takes for each of the `T` steps of a `shape` (T, E)."""
-        explores, actions = rng.random(shape) < state[0], rng.integers(self.num_actions, size=shape)
+        explores = rng.random(shape) < state[0]
+        if self.distribution.masked:
+            actions = rng.random(shape, np.float32)
+        else:
+            actions = rng.integers(self.num_actions, size=shape)
         repeat = self.cfg.exploration_repeat
         if repeat is None:
             drawn = np.array(REPEATS)[rng.integers(len(REPEATS), size=(shape[1], 1))]
@@ -161,6 +190,8 @@ class EpsilonGreedy:
     ) -> np.ndarray:
         """[E] actions for [E, *obs]; `params` gives [E, A] values where they are needed."""
         explores, action = noise
+        if self.distribution.masked:
+            action = host_allowed_action(obs[ACTION_MASK], action)
         if explores.all():
             return action
         best = self.distribution.host_mode(params(obs))

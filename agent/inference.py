@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from kytolly.agent.acting import HostActor, HostObs, ObsSpec
 from kytolly.agent.exploration import Exploration
-from kytolly.environment.mask import ACTION_MASK, without_mask
+from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import ActionReader, read_outputs
 from kytolly.policy.distributions import Distribution
@@ -113,7 +113,7 @@ class InferencePolicy:
         return float(values[0]) if is_one else values
 
     def q_values(self, obs: Observation) -> np.ndarray:
-        """[B, A] action values, in the units of `values`.
+        """[B, A] action values, in the units of `values`; -inf of actions that a mask forbids.
 
         Raises:
             ValueError: The agent has learned a distribution over actions, no action values.
@@ -124,7 +124,8 @@ class InferencePolicy:
                 f"DQN family. It has {self._methods()}."
             )
         batch, is_one = self._batch(obs, "q_values")
-        values = self._actor.params(batch) / float(self.reward_scale)
+        params = self._actor.params(batch)
+        values = np.where(params > MASKED_LOGIT, params / float(self.reward_scale), -np.inf)
         return values[0] if is_one else values
 
     def log_prob(self, obs: Observation, action: ArrayLike) -> float | np.ndarray:

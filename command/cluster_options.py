@@ -71,7 +71,9 @@ def folder_on_cluster(args: argparse.Namespace, env: str) -> str | None:
     from kytolly.record.run_folder import path_part
 
     moment = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return str(Path(args.cluster_dir) / f"{path_part(env)}_{args.algorithm}_{args.command}_{moment}")
+    return str(
+        Path(args.cluster_dir) / f"{path_part(env)}_{args.algorithm}_{args.command}_{moment}"
+    )
 
 
 def join_cluster(args: argparse.Namespace) -> Cluster:

@@ -125,6 +125,9 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"{path_text(path)} holds something else than training wrote ({error}). Restore it, or "
             "train again."
         ) from None
+    learns_values = "n_step" in settings or settings.get("algorithm") == "pqn"
+    if learns_values and "action_masks" not in settings:
+        settings["action_masks"] = False  # those of values looked for none
     if "n_step" in settings and "cut_at_exploration" not in settings:
         _add_what_was_usual(settings, beside)
     return settings, dict(beside)

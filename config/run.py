@@ -120,6 +120,11 @@ class RunConfig(Settings):
         "scale observations by their running mean and deviation, which the network keeps; none: "
         "where they are vectors of real numbers and the network is not your own",
     )
+    action_masks: bool = setting(
+        True,
+        "host loop: heed the masks of allowed actions that an environment gives beside its "
+        "observations; those within a Dict observation always count",
+    )
     normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
     schedules: Annotated[dict[str, Any] | str, SCHEDULES] | None = setting(
         None, "settings that change in the run, by name: constant, linear, cosine, or 1:0.2 0:0.1"

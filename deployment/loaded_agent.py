@@ -144,7 +144,8 @@ def read_spec(folder: SavedRun, saved: SavedConfig, cfg: RunConfig) -> EnvSpec:
             return env.spec
         from kytolly.environment.gym.adapter import make_host_env
 
-        env = make_host_env(name, 1, masks=part(cfg.algorithm, "policy").takes_masks)
+        masks = cfg.action_masks and part(cfg.algorithm, "policy").takes_masks
+        env = make_host_env(name, 1, masks=masks)
         env.close()
         return env.spec
     except Exception as error:

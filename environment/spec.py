@@ -80,7 +80,9 @@ class EnvSpec(NamedTuple):
     @property
     def has_states(self) -> bool:
         """True where an observation is one of a few numbered states, as one-hot [S]."""
-        encoding = dict(self.encodings).get("")
+        seen = without_mask(self.obs)
+        name, *others = seen if isinstance(seen, dict) else [""]
+        encoding = None if others else dict(self.encodings).get(name)
         return encoding is not None and len(encoding.counts) == 1
 
     @property

@@ -48,7 +48,7 @@ class HostEnvRunner:
     def __init__(self, env: GymSource, cfg: RunConfig):
         self.cfg = cfg
         self.evaluation_source = evaluation_source(env)
-        self.masks = part(cfg.algorithm, "policy").takes_masks
+        self.masks = cfg.action_masks and part(cfg.algorithm, "policy").takes_masks
         self.collector: type[Collector] = Collector
         if cfg.actors:
             from kytolly.loop.actors import ActorCollector, ActorEnvs

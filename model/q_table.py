@@ -32,10 +32,12 @@ class QTable(QNetwork):
         )
 
     def build(self, input_shape):
+        (input_shape,) = input_shape.values() if isinstance(input_shape, dict) else [input_shape]
         self.hidden.build(input_shape)
         self.q_values.build(input_shape)
 
     def call(self, obs, training: bool = False):
+        (obs,) = obs.values() if isinstance(obs, dict) else [obs]  # beside a mask
         return keras.ops.cast(self.q_values(self.hidden(obs)), "float32")
 
     def get_config(self):

@@ -8,7 +8,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.environment.spec import ACTION_MASK, Discrete, EnvSpec
+from kytolly.environment.mask import MASKED_LOGIT
+from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.policy.few_columns import by_column, row_argmax
 
 
@@ -16,6 +17,16 @@ class ActionValues(NamedTuple):
     """Reads `num_params` action values [B, A]; the most likely action is the best one."""
 
     num_params: int
+    masked: bool = False  # observations say which actions are allowed
+
+    def mask(self, params: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Values in which no action that [B, A] bool `mask` forbids is the best.
+
+        A mask that forbids everything, as some environments have it at an episode's end, forbids
+        nothing: where time ran out, what may follow counts.
+        """
+        allowed = mask | ~tf.reduce_any(mask, axis=-1, keepdims=True)
+        return tf.where(allowed, params, MASKED_LOGIT)
 
     def mode(self, params: tf.Tensor) -> tf.Tensor:
         """[B] int32 best actions."""
@@ -38,28 +49,17 @@ def action_values_for(algorithm: str, env_spec: EnvSpec) -> ActionValues:
     """The reader of the values of an environment's actions.
 
     Raises:
-        ValueError: The actions are not Discrete, or a mask forbids some.
+        ValueError: The actions are not Discrete.
     """
-    if not isinstance(env_spec.action, Discrete) or env_spec.masked:
-        raise unsupported_environment(algorithm, env_spec)
-    return ActionValues(env_spec.action.count)
-
-
-def unsupported_environment(algorithm: str, env_spec: EnvSpec) -> ValueError:
-    """The error for actions that are not Discrete, or that a mask forbids."""
-    name = env_spec.name
-    if not isinstance(env_spec.action, Discrete):
-        return ValueError(
-            f"the actions of {name} are a {type(env_spec.action).__name__}, and {algorithm} needs "
+    action = env_spec.action
+    if not isinstance(action, Discrete):
+        raise ValueError(
+            f"the actions of {env_spec.name} are a {type(action).__name__}, and {algorithm} needs "
             "Discrete ones. Train it with ppo, or wrap the environment in "
             "gymnasium.wrappers.DiscretizeAction (Box) or a gymnasium.wrappers.TransformAction "
             "that numbers the combinations."
         )
-    return ValueError(
-        f"the observations of {name} have an entry {ACTION_MASK!r}, and {algorithm} would take "
-        "actions that it forbids. Train it with ppo, or leave the entry out with a "
-        "gymnasium.wrappers.FilterObservation."
-    )
+    return ActionValues(action.count, env_spec.masked)
 
 
 def take_action(outputs: tf.Tensor, action: tf.Tensor) -> tf.Tensor:

@@ -39,6 +39,7 @@ class PQNPolicy(Policy):
     metric_names = ("loss", "td_error", "q_mean", "grad_norm")
     keeps_value = True
     gives_td_error = True
+    takes_masks = True
 
     @classmethod
     def distribution_for(cls, cfg: PQNConfig, env_spec: EnvSpec) -> ActionValues:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.fusion_barrier import is_straight
-from kytolly.environment.mask import without_mask
+from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.action_values import (
     ActionValues,
@@ -46,6 +46,7 @@ class QLearningPolicy(Policy):
 
     metric_names = ("loss", "td_error", "q_mean", "grad_norm")
     gives_td_error = True
+    takes_masks = True
     cfg: DQNConfig
     head_type: type[Head] = Scalar
 
@@ -63,7 +64,7 @@ class QLearningPolicy(Policy):
 
     @classmethod
     def distribution_for(cls, cfg: DQNConfig, env_spec: EnvSpec) -> ActionValues:
-        """Action values, which only Discrete actions have, and none of them masked."""
+        """Action values, which only Discrete actions have."""
         return action_values_for(cfg.algorithm, env_spec)
 
     @classmethod
@@ -150,11 +151,17 @@ class QLearningPolicy(Policy):
     def forward(
         self, weights: Weights, obs: Obs, method: str = "", **options: bool | tf.Tensor
     ) -> tf.Tensor:
-        """[B, A] action values of the network, or what one of its methods gives."""
+        """[B, A] action values of the network, masked, or what one of its methods gives."""
         if not method:
             return self.outputs(obs, weights, **options)[0]
         function = getattr(self.network, method)
         return self.weights.call(weights, without_mask(obs), function, **options)
+
+    def masked(self, q: tf.Tensor, obs: Obs) -> tf.Tensor:
+        """[B, A] action values, in which none that the observations forbid is the best."""
+        if not isinstance(obs, Mapping) or ACTION_MASK not in obs:
+            return q
+        return self.distribution.mask(q, obs[ACTION_MASK])
 
     def bootstrap(self, batch: Transition, weights: Weights, hyper: Hyper) -> Any:
         """The targets: what another rule of learning overrides, and mostly nothing else.
@@ -163,7 +170,7 @@ class QLearningPolicy(Policy):
         """
         target = functools.partial(self.forward, self.target_weights(batch))
         outputs = self.head.outputs(target, batch.next_obs, self.levels(batch)[1])
-        q = self.head.action_values(target, batch.next_obs, outputs)
+        q = self.masked(self.head.action_values(target, batch.next_obs, outputs), batch.next_obs)
         selection_values, reward = q, batch.reward
         if self.selection.double:
             online = self.noisy(weights, batch, ONLINE)

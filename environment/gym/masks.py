@@ -51,7 +51,7 @@ def vector_mask_source(env: VectorEnv) -> str | None:
 
 
 class MaskedObservation(gymnasium.Wrapper):
-    """Observations with an entry `action_mask`; the last one of an episode allows everything.
+    """Observations with an entry `action_mask`; that of a terminal state allows everything.
 
     Args:
         env: The environment.
@@ -75,9 +75,14 @@ class MaskedObservation(gymnasium.Wrapper):
     def step(self, action: Any) -> Any:
         """Step; the observation has the entry `action_mask`."""
         obs, reward, terminated, truncated, info = self.env.step(action)
-        over = terminated or truncated
-        mask = np.ones(self._size, np.int8) if over else self._mask(info)
+        if terminated or (truncated and not self._knows(info)):
+            mask = np.ones(self._size, np.int8)
+        else:  # values of what may follow count where time ran out
+            mask = self._mask(info)
         return _with_mask(obs, mask), reward, terminated, truncated, info
+
+    def _knows(self, info: dict[str, Any]) -> bool:
+        return self._ask is not None or ACTION_MASK in info
 
     def _mask(self, info: dict[str, Any]) -> np.ndarray:
         if self._ask is None and ACTION_MASK not in info:
@@ -107,26 +112,38 @@ class MaskedVector(gymnasium.vector.VectorWrapper):
         reset_mask = (options or {}).get("reset_mask")
         others = np.zeros(self.num_envs, bool) if reset_mask is None else ~reset_mask
         obs, info = self.env.reset(seed=seed, options=options)
-        return _with_mask(obs, self._masks(info, others)), info
+        return _with_mask(obs, self._masks(info, ~others)), info
 
     def step(self, actions: Any) -> Any:
         """Step; the observations have the entry `action_mask`, and so have the final ones."""
         obs, reward, terminated, truncated, info = self.env.step(actions)
         ended = np.logical_or(terminated, truncated)
+        goes_on = ended & ~terminated  # values of what may follow count where time ran out
         if self._mode is not AutoresetMode.SAME_STEP:
-            masks = self._masks(info, ended)
+            masks = self._masks(info, ~ended, goes_on)
         else:
-            masks = self._masks(info, np.zeros_like(ended))
+            masks = self._masks(info, np.ones_like(ended))
             if "final_obs" in info:
+                last = self._final_masks(info.get("final_info"), goes_on)
                 final_obs = np.full(self.num_envs, None, object)
                 for index in np.flatnonzero(ended):
-                    everything = np.ones(self._size, np.int8)
-                    final_obs[index] = _with_mask(info["final_obs"][index], everything)
+                    final_obs[index] = _with_mask(info["final_obs"][index], last[index])
                 info = {**info, "final_obs": final_obs}
         return _with_mask(obs, masks), reward, terminated, truncated, info
 
-    def _masks(self, info: dict[str, Any], unasked: np.ndarray) -> np.ndarray:
-        """[E, A] masks; the environments `unasked` are allowed everything."""
+    def _final_masks(self, info: Any, wanted: np.ndarray) -> np.ndarray:
+        """[E, A] masks of observations that a reset has replaced; a method knows them no more."""
+        if self._source == METHOD or not isinstance(info, dict):
+            return np.ones((self.num_envs, self._size), np.int8)
+        return self._masks(info, np.zeros_like(wanted), wanted)
+
+    def _masks(
+        self, info: dict[str, Any], needed: np.ndarray, wanted: np.ndarray | None = None
+    ) -> np.ndarray:
+        """[E, A] masks where they are `needed`, and where they are `wanted` and known.
+
+        All others allow everything.
+        """
         if self._source == METHOD:
             inner: Any = self.env.unwrapped
             given: Any = inner.action_masks() if hasattr(inner, METHOD) else inner.call(METHOD)
@@ -136,7 +153,8 @@ class MaskedVector(gymnasium.vector.VectorWrapper):
             known = np.full(self.num_envs, given is not None)
             present = info.get(f"_{ACTION_MASK}", known)
         masks = np.ones((self.num_envs, self._size), np.int8)
-        for index in np.flatnonzero(~unasked):
+        asked = needed if wanted is None else needed | (wanted & present)
+        for index in np.flatnonzero(asked):
             where = f" for environment {index} of {self.num_envs}"
             if not present[index]:
                 raise EnvironmentFault(_no_mask_message(self._name) + where)

@@ -200,6 +200,10 @@ class MaskForm:
             )
         return allowed
 
+    def forbids_all(self, rows: np.ndarray) -> np.ndarray:
+        """[E] bool of [E, A] masks: a component of the action has no allowed value."""
+        return ~np.logical_or.reduceat(rows, self._firsts, axis=1).all(axis=1)
+
     def first_fault(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
         """The first row that forbids everything, and the fault; None if there is none."""
         possible = np.logical_or.reduceat(rows, self._firsts, axis=1)
@@ -280,9 +284,10 @@ class DictForm:
         return {entry: np.ascontiguousarray(rows[entry]) for entry in self._forms}
 
     def allow_all(self, rows: np.ndarray, where: np.ndarray | list[int]) -> None:
-        """Allow every action in the rows `where`, if there is a mask."""
+        """Allow every action in those of the rows `where` whose mask, if any, forbids all."""
         if self._masked:
-            rows[ACTION_MASK][where] = True
+            masks = rows[ACTION_MASK]
+            masks[where] |= self._forms[ACTION_MASK].forbids_all(masks[where])[:, np.newaxis]
 
     def first_fault(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
         """The first row of an entry that no agent could use, and why; None if there is none."""

@@ -38,7 +38,7 @@ class HostStep(NamedTuple):
         terminated: [E] bool, the world ended the episode.
         truncated: [E] bool, a time limit or a fault ended it.
         next_obs: [E, *obs] what the step led to, before any reset. Where an episode ended, an
-            `action_mask` in it allows everything: no action follows.
+            `action_mask` in it that forbids everything allows everything: no action follows.
         valid: [E] bool. False for a dummy step: a vector environment (NEXT_STEP) spent it on a
             reset and ignored the action, or an environment failed and was made anew. Such a row is
             no transition and counts for nothing.

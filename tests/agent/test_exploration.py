@@ -7,7 +7,7 @@ from kytolly.agent.randomness import RandomStream
 from kytolly.agent.sampling import correlate
 from kytolly.agent.schedules import Schedule, linear_schedule
 from kytolly.config.dqn import DQNConfig
-from kytolly.policy.distributions import Categorical
+from kytolly.policy.action_values import ActionValues
 
 
 def test_linear_schedule_falls_and_stays():
@@ -17,7 +17,7 @@ def test_linear_schedule_falls_and_stays():
 
 def make_epsilon_greedy(**settings):
     epsilons = {"epsilon_start": 0.5, "epsilon_final": 0.3, "exploration_env_steps": 100}
-    return EpsilonGreedy(DQNConfig(warmup_env_steps=200, **epsilons, **settings), Categorical(3))
+    return EpsilonGreedy(DQNConfig(warmup_env_steps=200, **epsilons, **settings), ActionValues(3))
 
 
 def test_epsilon_is_one_until_warm_up_is_over_and_falls_from_then_on():
@@ -83,7 +83,7 @@ def test_random_actions_last_for_lengths_that_are_drawn_until_epsilon_has_fallen
 
 def test_long_random_actions_end_where_a_schedule_does():
     schedule = Schedule(np.array([1.0, 0.5, 0.0]), np.array([1.0, 0.2, 0.2]), total=10_000)
-    exploration = EpsilonGreedy(DQNConfig(), Categorical(3), schedule)
+    exploration = EpsilonGreedy(DQNConfig(), ActionValues(3), schedule)
     bits = tf.reshape(RandomStream(0).random_bits(32 * 500 * 2), [32, 500, 2])
     actions = exploration.noise(bits, tf.constant(9_000, tf.int64))[1].numpy()
     assert not (actions == actions[0]).all(axis=0).any()

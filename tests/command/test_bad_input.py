@@ -184,18 +184,11 @@ def test_infinite_bounds_are_no_obstacle_to_clipping(tmp_path):
     assert result.summary["env_steps"] == 32
 
 
-@pytest.mark.parametrize(
-    "make, words",
-    [
-        (lambda: Shown(action_space=spaces.MultiDiscrete([2, 3])), "the actions of Shown are a"),
-        (masked(4), "the observations of Shown have"),
-    ],
-    ids=["kinds", "mask"],
-)
-def test_dqn_names_ppo_for_what_it_cannot_use(make, words, tmp_path):
-    with pytest.raises(ValueError) as error:
-        Trainer(tmp_path / "r", progress=False).train_dqn(DQNConfig(), make)
-    assert words in str(error.value)
+def test_dqn_names_ppo_for_what_it_cannot_use(tmp_path):
+    with pytest.raises(ValueError, match=r"the actions of Shown are a .* Train it with ppo"):
+        Trainer(tmp_path / "r", progress=False).train_dqn(
+            DQNConfig(), lambda: Shown(action_space=spaces.MultiDiscrete([2, 3]))
+        )
     assert not (tmp_path / "r").exists()
 
 

@@ -246,3 +246,16 @@ def test_python_gives_the_hint_that_files_and_flags_have(kind, name, meant):
             kind(**{name: 128})
     assert dataclasses.replace(kind(), seed=3).seed == copy.copy(kind(seed=3)).seed == 3
     assert pickle.loads(pickle.dumps(kind(seed=3))) == kind(seed=3)
+
+
+@pytest.mark.parametrize(
+    "settings, heeds", [({"algorithm": "dqn", "n_step": 1}, False), ({"algorithm": "pqn"}, False)]
+)
+def test_runs_that_learned_values_before_there_were_masks_look_for_none(settings, heeds, tmp_path):
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump({"settings": settings, "environment": "Taxi-v4"}))
+    assert read_settings(file)[0]["action_masks"] is heeds
+    file.write_text(yaml.safe_dump({"settings": {"algorithm": "ppo"}, "environment": "Taxi-v4"}))
+    assert "action_masks" not in read_settings(file)[0]
+    file.write_text(yaml.safe_dump({"settings": {**settings, "action_masks": True}}))
+    assert read_settings(file)[0]["action_masks"] is True

@@ -359,3 +359,19 @@ def test_every_kind_of_entry_arrives_and_a_dict_within_is_flattened():
                 assert obs[key].flags.c_contiguous
                 np.testing.assert_array_equal(obs[key], [value, value])
         env.close()
+
+
+@pytest.mark.parametrize("mode", MODES, ids=str)
+def test_where_time_ran_out_the_mask_is_the_one_that_the_environment_gives(mode):
+    """Taxi gives one with every info: targets count on what may follow."""
+    make = functools.partial(gymnasium.make, "Taxi-v4", max_episode_steps=3)
+    vector = isinstance(mode, AutoresetMode)
+    given = SyncVectorEnv([make] * 2, autoreset_mode=mode) if vector else make
+    env = make_host_env(given, 2, seed=0, async_envs=mode == "processes", masks=True)
+    env.reset()
+    last = [env.step(np.zeros(2, np.int32)) for _ in range(3)][-1]
+    states = np.argmax(last.next_obs["observation"], axis=1)
+    expected = [make().unwrapped.action_mask(state) for state in states]
+    assert last.truncated.all()
+    np.testing.assert_array_equal(last.next_obs[ACTION_MASK], expected)
+    env.close()

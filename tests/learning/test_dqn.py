@@ -12,7 +12,7 @@ from tests.helpers.q_learning_probes import PROBES, Ring
 GAMMA = 0.9
 
 
-def trained_values(env, **settings):
+def trained_agent(env, **settings):
     shared = {
         "algorithm": "dqn",
         "gamma": GAMMA,
@@ -36,6 +36,11 @@ def trained_values(env, **settings):
     agent = make_agent(cfg, env.spec)
     DeviceLoop(agent, env).run(cfg.total_env_steps)
     agent.policy.publish()
+    return agent
+
+
+def trained_values(env, **settings):
+    agent = trained_agent(env, **settings)
     memory = agent.memory
     obs = np.unique(memory.columns.obs.numpy()[: int(memory.size)], axis=0)
     return agent.q_values(obs), env.true_q(obs, GAMMA)

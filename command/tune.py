@@ -14,11 +14,13 @@ from kytolly.command import train
 from kytolly.command.exits import BadInput
 from kytolly.command.options import environment, path, positive, seconds
 from kytolly.command.result import print_line, print_table
+from kytolly.command.start import prepare_machine
 
 if TYPE_CHECKING:
     from kytolly.experiment.tuning import TuningResult
 
 DEFAULT_TRIALS = 30
+DEFAULT_MEMBERS = 8
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
 SHOWN_TRIALS = 10  # in the table at the end
 
@@ -50,7 +52,18 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         help="SQLite file of a study, continued if it exists; default: a new one in runs/",
     )
     add("--timeout", metavar="SECONDS", type=seconds, help="after which no trial begins")
-    add("--jobs", metavar="N", type=positive, help="trials at a time; default: one a core")
+    add(
+        "--jobs",
+        metavar="N",
+        type=positive,
+        help=f"trials at a time; default: one a core, with --together {DEFAULT_MEMBERS}",
+    )
+    add(
+        "--together",
+        action="store_true",
+        help="train the trials of --jobs in one program, where they differ by plain numbers; the "
+        "weaker half ends after a quarter, and once more after half of a run",
+    )
     parser.set_defaults(
         preset=None, tuned=None, defaults=None, resume=None, log_dir=None, trust=False
     )
@@ -74,9 +87,13 @@ def run(args: argparse.Namespace) -> int:
     space = search_space(cfg.algorithm, given)
     import_optuna()
     file = study_file(args.study, env, cfg.algorithm)
-    jobs = args.jobs or default_jobs()
+    jobs = args.jobs or (DEFAULT_MEMBERS if args.together else default_jobs())
+    if args.together:
+        prepare_machine(cfg)
     try:
-        result = tune(file, cfg, env, space, args.trials, jobs, args.timeout, print_line)
+        result = tune(
+            file, cfg, env, space, args.trials, jobs, args.timeout, print_line, args.together
+        )
     except TuningStopped as stop:
         raise KeyboardInterrupt(
             f"{len(stop.result['trials'])} of {args.trials} trials are in {file}. The same command "

@@ -41,6 +41,8 @@ SAVE_SECONDS = 30.0  # between two checkpoints, where the config says no interva
 LINE_SECONDS = 5.0  # between two lines of progress
 
 Say = Callable[[str], None]  # shows a line of progress
+# The members that end after so many env steps, given the returns of their evaluations.
+WeakMembers = Callable[[int, dict[int, float]], Collection[int]]
 
 
 class PopulationTraining:
@@ -57,6 +59,9 @@ class PopulationTraining:
         say: Shows a line of progress.
         wanted: The members that train; None: all. The others' places in the program stay idle.
         pbt: What makes weak members continue from strong ones; None: nothing does.
+
+    Attributes:
+        weak_members: Says which members end after an evaluation; None: none does.
     """
 
     unit = "env_steps"
@@ -94,6 +99,7 @@ class PopulationTraining:
             kind = MappedPopulation if self._is_mapped else PopulationInTurns
             self.population: Population = kind(self.loop, len(self.configs), rows)
         self.agent = agent
+        self.weak_members: WeakMembers | None = None
         self.problems: dict[int, str] = {}  # why a member has no result
         self.results: dict[int, TrainResult] = {}
         self._evaluator: PopulationEvaluator | None = None  # during training
@@ -290,6 +296,10 @@ class PopulationTraining:
         for member in members:
             self._scores[member] = evaluations[member].return_mean
             self._answer(member, evaluations[member])
+        if self.weak_members is not None:
+            scores = {member: evaluations[member].return_mean for member in members}
+            for member in self.weak_members(state.progress, scores):
+                self._stop(member)
 
     def _evaluate_best(self, members: list[int], at_once: bool) -> None:
         """Evaluate the best weights of members that train no more."""
@@ -339,9 +349,16 @@ class PopulationTraining:
     def _interrupt(self) -> None:
         """Let every member save what it has."""
         for member in list(self._requests):
-            self.population.select(member)
-            with contextlib.suppress(KeyboardInterrupt, StopIteration):
-                self._requests[member].throw(KeyboardInterrupt)
+            self._stop(member)
+
+    def _stop(self, member: int) -> None:
+        """Let a member, if it has not ended, save what it has, and end without a result."""
+        if member not in self._requests:
+            return
+        self.population.select(member)
+        with contextlib.suppress(KeyboardInterrupt, StopIteration):
+            self._requests[member].throw(KeyboardInterrupt)
+        self._end(member)
 
 
 def run_name(folder: Path) -> str:

@@ -68,7 +68,7 @@ def test_folders_are_called_after_the_settings_or_numbered_where_that_is_no_name
     ]
     assert folder_names([{"tensorboard_tags": tag} for tag in "aA"]) == ["settings-1", "settings-2"]
     assert folder_names([{"tensorboard_tags": "a" * 300}]) == ["settings-1"]
-    assert folder_names([{"tensorboard_tags": "a/../b"}]) == ["tensorboard_tags=a-..-b"]
+    assert folder_names([{"../tags": "a/../b"}]) == ["..-tags=a-..-b"]
 
 
 def make_sweep(tmp_path, values, seeds, jobs):
@@ -263,3 +263,26 @@ def test_each_program_has_a_process_and_one_seed_has_no_interval(tmp_path):
     assert "population 1 of 2: 1 member, 0 of 150 env steps each" in done.errors
     assert "One seed has no interval" in done.out
     assert len(list(Path("s").glob("*/*/result.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("jobs: 1", "jobs: 0", "something else than a sweep wrote"),
+        ("gamma:\n    - 0.9", "gamma: []", "something else than a sweep wrote"),
+        ("", "", "is a link"),
+    ],
+)
+def test_a_folder_of_strangers_is_refused(old, new, message, tmp_path, capsys):
+    plan = {"values": {"gamma": [0.9]}, "seeds": [0], "together": False, "jobs": 1}
+    sweep = Sweep.create("s", PPOConfig(), "CartPole-v1", plan, None, print)
+    with sweep.training():
+        file = Path("s/sweep.yaml")
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old or "\0", new))
+        if not old:
+            (tmp_path / "elsewhere").mkdir()
+            Path("s/gamma=0.9/seed-0").symlink_to(tmp_path / "elsewhere")
+    assert main(["sweep", "--resume", "s"]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors and errors.count("\n") == 1

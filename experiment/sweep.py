@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -35,7 +34,7 @@ from kytolly.experiment.together import (
 from kytolly.experiment.varied import program_key
 from kytolly.machine.hardware import nvidia_gpu_plausible
 from kytolly.record.files import refuse_links, write_file, write_text
-from kytolly.record.run_folder import RunFolder, path_part, plain_setting, versions, yaml_text
+from kytolly.record.run_folder import RunFolder, path_part, versions, yaml_text
 from kytolly.record.saved_run import SavedConfig, SavedRun
 
 MAX_NAME_BYTES = 200  # of a folder: file systems take 255
@@ -418,15 +417,12 @@ def program_groups(groups: Sequence[SeedGroup]) -> list[list[SeedGroup]]:
 
 
 def dividing_settings(programs: Sequence[Sequence[SeedGroup]], values: Values) -> list[str]:
-    """The varied settings that are the same in each program."""
-    return [
-        name
-        for name in values
-        if all(
-            len({json.dumps(plain_setting(getattr(g.config, name))) for g in program}) == 1
-            for program in programs
-        )
-    ]
+    """The varied settings whose values are not the same ones in all programs."""
+
+    def texts(program: Sequence[SeedGroup], name: str) -> set[str]:
+        return {str(getattr(group.config, name)) for group in program}
+
+    return [name for name in values if len({frozenset(texts(p, name)) for p in programs}) > 1]
 
 
 def default_processes(configs: Sequence[RunConfig], seeds: int) -> int:

@@ -85,6 +85,13 @@ def test_settings_of_one_program_are_one_population_others_are_groups(tmp_path):
     assert [len(part) for part in sweep.parts] == [12, 12]
 
 
+def test_a_number_that_may_be_none_divides_programs(tmp_path):
+    values = {"entropy_coef": [None, 0.1, 0.2], "clip_range": [0.1, 0.2]}
+    sweep = make_sweep(tmp_path, values, 1, 1)
+    assert [len(part) for part in sweep.parts] == [2, 4]
+    assert dividing_settings(program_groups(sweep.groups), values) == ["entropy_coef"]
+
+
 @pytest.mark.parametrize(("jobs", "sizes"), [(1, [6]), (2, [3, 3]), (9, [1] * 6)])
 def test_a_population_is_divided_between_processes(jobs, sizes, tmp_path):
     sweep = make_sweep(tmp_path, {"clip_range": [0.1, 0.2]}, 3, jobs)
@@ -259,7 +266,7 @@ def test_each_program_has_a_process_and_one_seed_has_no_interval(tmp_path):
     assert [path.parent.parent.name for path in Path("s").glob("*/*/result.json")] == ["epochs=3"]
     done = kytolly("sweep", "--resume", "s", cwd=tmp_path)
     assert done.status == 0, done.errors
-    assert "1 runs of 2 settings to train together, in 2 programs, one for each" in done.errors
+    assert "1 runs of 2 settings to train together, in 2 programs (by epochs), in s" in done.errors
     assert "population 1 of 2: 1 member, 0 of 150 env steps each" in done.errors
     assert "One seed has no interval" in done.out
     assert len(list(Path("s").glob("*/*/result.json"))) == 2

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.make_agent import make_agent, make_network
 from kytolly.agent.parts import Model
 from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
@@ -31,6 +32,7 @@ from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Evaluate, Parts, Request, Train
 from kytolly.loop.signals import deferred_signals
 from kytolly.loop.turns import EvaluatorInTurns, PopulationInTurns
+from kytolly.policy.adam import follows_schedule
 from kytolly.record.checkpoint import FOLDER, checkpoints, prune
 from kytolly.record.saved_checkpoint import DAMAGE, check_files
 from kytolly.record.saved_run import read_result
@@ -94,6 +96,8 @@ class PopulationTraining:
             scheduled = agent.scheduled.schedules
             rows: dict[str, Any] = {k: v for k, v in varied.items() if k not in scheduled}
             rows |= schedule_rows(scheduled, self.configs)
+            if pbt is None and follows_schedule(agent.policy.optimizer):
+                rows |= self._fall_rows(agent)
             self.loop = DeviceLoop(agent, runner.env, device)
             self._is_mapped = bool(device and "GPU" in device)
             kind = MappedPopulation if self._is_mapped else PopulationInTurns
@@ -133,6 +137,17 @@ class PopulationTraining:
                 self._interrupt()
                 raise
         return [self.results.get(member) for member in range(len(self.configs))]
+
+    def _fall_rows(self, agent: KytollyAgent) -> dict[str, Rows]:
+        """The learning rates that fall over updates, where the members have different ones."""
+        ends = [(cfg.learning_rate, cfg.learning_rate_final) for cfg in self.configs]
+        if len(set(ends)) == 1 or agent.part_names:
+            return {}
+        from kytolly.loop.member_rate import follow_member_rates
+
+        follow_member_rates(agent.policy)
+        starts, finals = np.array(ends, np.float32).T
+        return {"learning_rate": (starts, finals)}
 
     @contextlib.contextmanager
     def parts(self, cfg: RunConfig, init_run: Path | None) -> Iterator[Parts]:

@@ -256,7 +256,7 @@ def train_runs(sweep: Sweep, args: argparse.Namespace) -> None:
     words = "one program"
     if len(programs) > 1:
         by = ", ".join(dividing_settings(programs, sweep.plan["values"]))
-        words = f"{len(programs)} programs, one for each {by or 'kind of settings'}"
+        words = f"{len(programs)} programs (by {by})"
     jobs = min(jobs, len(sweep.parts))
     words += f" and {jobs} processes" if jobs > 1 else ""
     print_line(f"{count} together, in {words}, in {sweep.folder}")

@@ -15,11 +15,13 @@ from kytolly.command.cluster_options import add_cluster_options, check_cluster, 
 from kytolly.command.exits import BadInput
 from kytolly.command.options import environment, path, positive, seconds
 from kytolly.command.result import print_line, print_table
+from kytolly.command.start import prepare_machine
 
 if TYPE_CHECKING:
     from kytolly.experiment.tuning import TuningResult
 
 DEFAULT_TRIALS = 30
+DEFAULT_MEMBERS = 8
 SUFFIXES = (".db", ".sqlite", ".sqlite3")
 SHOWN_TRIALS = 10  # in the table at the end
 
@@ -51,7 +53,18 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         help="SQLite file of a study, continued if it exists; default: a new one in runs/",
     )
     add("--timeout", metavar="SECONDS", type=seconds, help="after which no trial begins")
-    add("--jobs", metavar="N", type=positive, help="trials at a time; default: one a core")
+    add(
+        "--jobs",
+        metavar="N",
+        type=positive,
+        help=f"trials at a time; default: one a core, with --together {DEFAULT_MEMBERS}",
+    )
+    add(
+        "--together",
+        action="store_true",
+        help="train the trials of --jobs in one program, where they differ by plain numbers; the "
+        "weaker half ends after a quarter, and once more after half of a run",
+    )
     add_cluster_options(parser)
     parser.set_defaults(
         preset=None, tuned=None, defaults=None, resume=None, log_dir=None, trust=False
@@ -76,13 +89,21 @@ def run(args: argparse.Namespace) -> int:
         given |= set(read_settings(args.config)[0])
     space = search_space(cfg.algorithm, given)
     import_optuna()
+    if args.on and args.together:
+        raise BadInput(
+            "--on gives each trial to some node, and --together makes them one program. Leave one "
+            "of them out."
+        )
     file = study_file(args.study, env, cfg.algorithm, args.cluster_dir or "runs")
     options = (file, cfg, env, space, args.trials)
     rest = (args.timeout, print_line)
     try:
         if args.on:
             with join_cluster(args) as cluster:
-                result = tune(*options, args.jobs or cluster.slots, *rest, cluster.start)
+                result = tune(*options, args.jobs or cluster.slots, *rest, start=cluster.start)
+        elif args.together:
+            prepare_machine(cfg)
+            result = tune(*options, args.jobs or DEFAULT_MEMBERS, *rest, together=True)
         else:
             result = tune(*options, args.jobs or default_jobs(), *rest)
     except TuningStopped as stop:

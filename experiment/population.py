@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.make_agent import make_agent, make_network
 from kytolly.agent.parts import Model
 from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
@@ -31,6 +32,7 @@ from kytolly.loop.reinforcement import AgentReport
 from kytolly.loop.session import Evaluate, Parts, Request, Train
 from kytolly.loop.signals import deferred_signals
 from kytolly.loop.turns import EvaluatorInTurns, PopulationInTurns
+from kytolly.policy.adam import follows_schedule
 from kytolly.record.checkpoint import FOLDER, checkpoints, prune
 from kytolly.record.saved_checkpoint import DAMAGE, check_files
 from kytolly.record.saved_run import read_result
@@ -41,6 +43,8 @@ SAVE_SECONDS = 30.0  # between two checkpoints, where the config says no interva
 LINE_SECONDS = 5.0  # between two lines of progress
 
 Say = Callable[[str], None]  # shows a line of progress
+# The members that end after so many env steps, given the returns of their evaluations.
+WeakMembers = Callable[[int, dict[int, float]], Collection[int]]
 
 
 class PopulationTraining:
@@ -57,6 +61,9 @@ class PopulationTraining:
         say: Shows a line of progress.
         wanted: The members that train; None: all. The others' places in the program stay idle.
         pbt: What makes weak members continue from strong ones; None: nothing does.
+
+    Attributes:
+        weak_members: Says which members end after an evaluation; None: none does.
     """
 
     unit = "env_steps"
@@ -89,11 +96,14 @@ class PopulationTraining:
             scheduled = agent.scheduled.schedules
             rows: dict[str, Any] = {k: v for k, v in varied.items() if k not in scheduled}
             rows |= schedule_rows(scheduled, self.configs)
+            if pbt is None and follows_schedule(agent.policy.optimizer):
+                rows |= self._fall_rows(agent)
             self.loop = DeviceLoop(agent, runner.env, device)
             self._is_mapped = bool(device and "GPU" in device)
             kind = MappedPopulation if self._is_mapped else PopulationInTurns
             self.population: Population = kind(self.loop, len(self.configs), rows)
         self.agent = agent
+        self.weak_members: WeakMembers | None = None
         self.problems: dict[int, str] = {}  # why a member has no result
         self.results: dict[int, TrainResult] = {}
         self._evaluator: PopulationEvaluator | None = None  # during training
@@ -127,6 +137,17 @@ class PopulationTraining:
                 self._interrupt()
                 raise
         return [self.results.get(member) for member in range(len(self.configs))]
+
+    def _fall_rows(self, agent: KytollyAgent) -> dict[str, Rows]:
+        """The learning rates that fall over updates, where the members have different ones."""
+        ends = [(cfg.learning_rate, cfg.learning_rate_final) for cfg in self.configs]
+        if len(set(ends)) == 1 or agent.part_names:
+            return {}
+        from kytolly.loop.member_rate import follow_member_rates
+
+        follow_member_rates(agent.policy)
+        starts, finals = np.array(ends, np.float32).T
+        return {"learning_rate": (starts, finals)}
 
     @contextlib.contextmanager
     def parts(self, cfg: RunConfig, init_run: Path | None) -> Iterator[Parts]:
@@ -290,6 +311,10 @@ class PopulationTraining:
         for member in members:
             self._scores[member] = evaluations[member].return_mean
             self._answer(member, evaluations[member])
+        if self.weak_members is not None:
+            scores = {member: evaluations[member].return_mean for member in members}
+            for member in self.weak_members(state.progress, scores):
+                self._stop(member)
 
     def _evaluate_best(self, members: list[int], at_once: bool) -> None:
         """Evaluate the best weights of members that train no more."""
@@ -339,9 +364,16 @@ class PopulationTraining:
     def _interrupt(self) -> None:
         """Let every member save what it has."""
         for member in list(self._requests):
-            self.population.select(member)
-            with contextlib.suppress(KeyboardInterrupt, StopIteration):
-                self._requests[member].throw(KeyboardInterrupt)
+            self._stop(member)
+
+    def _stop(self, member: int) -> None:
+        """Let a member, if it has not ended, save what it has, and end without a result."""
+        if member not in self._requests:
+            return
+        self.population.select(member)
+        with contextlib.suppress(KeyboardInterrupt, StopIteration):
+            self._requests[member].throw(KeyboardInterrupt)
+        self._end(member)
 
 
 def run_name(folder: Path) -> str:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from kytolly.agent.algorithms import make_config
+from kytolly.config.fields import MAX_SEED
 from kytolly.config.files import read_settings
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
@@ -32,8 +33,8 @@ from kytolly.experiment.together import (
 )
 from kytolly.experiment.varied import program_key
 from kytolly.machine.hardware import nvidia_gpu_plausible
-from kytolly.record.files import write_file, write_text
-from kytolly.record.run_folder import RunFolder, path_part, plain_setting, versions, yaml_text
+from kytolly.record.files import refuse_links, write_file, write_text
+from kytolly.record.run_folder import RunFolder, path_part, versions, yaml_text
 from kytolly.record.saved_run import SavedConfig, SavedRun
 
 MAX_NAME_BYTES = 200  # of a folder: file systems take 255
@@ -44,13 +45,17 @@ Chosen = dict[str, Any]  # a value of each varied setting
 Part = list[tuple[SeedGroup, int]]  # the members of one population
 
 
+Seeds = Annotated[list[Annotated[int, Meta(ge=0, le=MAX_SEED)]], Meta(min_length=1)]
+ValueList = Annotated[list[Any], Meta(min_length=1, max_length=MAX_SETTINGS)]
+
+
 class Plan(TypedDict):
     """What a sweep's file says besides the settings that all runs share."""
 
-    values: dict[str, list[Any]]
-    seeds: list[int]
+    values: Annotated[dict[str, ValueList], Meta(min_length=1)]
+    seeds: Seeds
     together: bool
-    jobs: int  # processes at a time
+    jobs: Annotated[int, Meta(ge=1)]  # processes at a time
 
 
 class SettingsResult(TypedDict):
@@ -179,16 +184,19 @@ class Sweep:
         folder.trusted_wrappers(saved, trust=trust or held)
         try:
             plan = msgspec.convert(beside.get("sweep"), Plan)
-        except msgspec.ValidationError as error:
+            check_count(plan["values"])
+        except ValueError as error:
             raise ValueError(
                 f"{path_text(file)} holds something else than a sweep wrote ({error}). Restore it, "
                 "or sweep again."
             ) from None
         names = folder_names(combinations(plan["values"]))
-        files = [folder.path / name / GROUP_FILE for name in names]
-        configs = [make_config(read_settings(each)[0]) for each in files]
         kept = RunFolder(folder.path)
         kept = kept if held else kept.lock_folder()
+        for name in names:
+            refuse_links(folder.path / name)
+        files = [folder.path / name / GROUP_FILE for name in names]
+        configs = [make_config(read_settings(each)[0]) for each in files]
         return cls(kept, cfg, env, plan, configs, beside.get("init"), report)
 
     @property
@@ -352,12 +360,7 @@ def combined_configs(config: RunConfig, values: Values) -> list[RunConfig]:
     Raises:
         ValueError: There are too many, or a value does not fit, and in which combination.
     """
-    count = math.prod(map(len, values.values()))
-    if count > MAX_SETTINGS:
-        raise ValueError(
-            f"the values of {', '.join(values)} have {count:,} combinations, expected at most "
-            f"{MAX_SETTINGS:,}. Give fewer values, or search by `kytolly tune`."
-        )
+    check_count(values)
     configs = []
     for chosen in combinations(values):
         try:
@@ -365,6 +368,16 @@ def combined_configs(config: RunConfig, values: Values) -> list[RunConfig]:
         except ValueError as error:
             raise ValueError(f"with {settings_label(chosen)}, {error}") from None
     return configs
+
+
+def check_count(values: Values) -> None:
+    """Refuse too many combinations."""
+    count = math.prod(map(len, values.values()))
+    if count > MAX_SETTINGS:
+        raise ValueError(
+            f"the values of {', '.join(values)} have {count:,} combinations, expected at most "
+            f"{MAX_SETTINGS:,}. Give fewer values, or search by `kytolly tune`."
+        )
 
 
 def settings_label(chosen: Chosen) -> str:
@@ -383,7 +396,7 @@ def value_label(value: object) -> str:
 def folder_names(settings: Sequence[Chosen]) -> list[str]:
     """A folder's name for each combination: its label, or its number where that is no name."""
     names = [
-        ",".join(f"{name}={path_part(value_label(value))}" for name, value in chosen.items())
+        ",".join(f"{path_part(k)}={path_part(value_label(v))}" for k, v in chosen.items())
         for chosen in settings
     ]
     fits = max(len(os.fsencode(name)) for name in names) <= MAX_NAME_BYTES
@@ -407,15 +420,12 @@ def program_groups(groups: Sequence[SeedGroup]) -> list[list[SeedGroup]]:
 
 
 def dividing_settings(programs: Sequence[Sequence[SeedGroup]], values: Values) -> list[str]:
-    """The varied settings that are the same in each program."""
-    return [
-        name
-        for name in values
-        if all(
-            len({json.dumps(plain_setting(getattr(g.config, name))) for g in program}) == 1
-            for program in programs
-        )
-    ]
+    """The varied settings whose values are not the same ones in all programs."""
+
+    def texts(program: Sequence[SeedGroup], name: str) -> set[str]:
+        return {str(getattr(group.config, name)) for group in program}
+
+    return [name for name in values if len({frozenset(texts(p, name)) for p in programs}) > 1]
 
 
 def default_processes(configs: Sequence[RunConfig], seeds: int) -> int:

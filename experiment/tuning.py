@@ -8,9 +8,9 @@ import math
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from kytolly.agent.algorithms import make_config
 from kytolly.config.fields import MAX_SEED
@@ -79,6 +79,7 @@ def tune(
     timeout: float | None,
     report: Report,
     start: Start = ChildRun.start,
+    together: bool = False,
 ) -> TuningResult:
     """Train until a study has so many trials, and write what they say.
 
@@ -89,10 +90,11 @@ def tune(
         environment: Where every trial trains.
         space: What is searched.
         trials: Trials of the study, those of earlier calls included.
-        jobs: Processes at a time.
+        jobs: Trials at a time: processes, or members of a population.
         timeout: Seconds after which no trial begins.
         report: Shows a line of progress.
         start: As for `run_children`.
+        together: Train populations instead of processes.
 
     Returns:
         What result.json holds.
@@ -128,7 +130,12 @@ def tune(
         refuse_links(folder)
         search = TrialRuns(study, space, config, environment, folder, report)
         try:
-            search.run(trials, jobs, timeout, start)
+            if together:
+                from kytolly.experiment.trial_populations import train_populations
+
+                train_populations(search, trials, jobs, timeout)
+            else:
+                search.run(trials, jobs, timeout, start)
         except KeyboardInterrupt:
             seconds = time.perf_counter() - began
             raise TuningStopped(save_result(study, config, environment, file, seconds)) from None
@@ -148,6 +155,8 @@ class TrialRuns:
         study: Gets the trials.
         config, environment: What every trial begins with.
         folder: Holds `trial-N/` for each trial.
+        report: Shows a line of progress.
+        asked: The trials of this call by name.
     """
 
     def __init__(
@@ -162,8 +171,8 @@ class TrialRuns:
         self.study, self.config = study, config
         self.environment, self.folder = environment, folder
         self._distributions = distributions(space)
-        self._report = report
-        self._asked: dict[str, optuna.Trial] = {}  # the trials of this call by name
+        self.report = report
+        self.asked: dict[str, optuna.Trial] = {}
         self._num_left = 0
         self._until = math.inf
 
@@ -175,13 +184,21 @@ class TrialRuns:
         Raises:
             ValueError: The folder holds a run that the next trials would be taken for.
         """
+        count = self.begin(trials, timeout)
+        jobs = max(1, min(jobs, count))
+        self.report(f"{count} trials to train, {jobs} at a time, in {self.folder}")
+        run_children(jobs, self._next_child, self._tell_evaluations, self._end_child, start)
+
+    def begin(self, trials: int, timeout: float | None) -> int:
+        """Plan the trials that the study lacks, and say how many; the arguments are those of `run`.
+
+        Raises:
+            ValueError: The folder holds a run that the next trials would be taken for.
+        """
         self._refuse_other_runs(len(self.study.get_trials()))
         self._num_left = trials - len(counted_trials(self.study))
         self._until = math.inf if timeout is None else time.monotonic() + timeout
-        jobs = max(1, min(jobs, self._num_left))
-        count = max(0, self._num_left)
-        self._report(f"{count} trials to train, {jobs} at a time, in {self.folder}")
-        run_children(jobs, self._next_child, self._tell_evaluations, self._end_child, start)
+        return max(0, self._num_left)
 
     def _refuse_other_runs(self, num_trials: int) -> None:
         """Refuse a folder with trials that the study does not have: they are another study's."""
@@ -190,75 +207,110 @@ class TrialRuns:
             if number.isascii() and number.isdigit() and int(number) >= num_trials:
                 raise other_run(run_dir)
 
-    def _next_child(self) -> ChildRun | None:
-        """The run of the next trial whose settings fit together."""
+    def next_trial(self) -> tuple[str, RunConfig] | None:
+        """Name and config of the next trial whose settings fit together; None where none is due."""
         while self._num_left > 0 and time.monotonic() < self._until:
             self._num_left -= 1
             trial = self.study.ask(self._distributions)
             name = f"trial {trial.number}"
-            self._asked[name] = trial
+            self.asked[name] = trial
             seed = (self.config.seed + trial.number) % (MAX_SEED + 1)
             values = {**dataclasses.asdict(self.config), **trial.params, "seed": seed}
             try:
                 cfg = make_config(values)
             except ValueError as error:
-                self._fail(name, str(error))
+                self.fail(name, str(error))
                 continue
-            run_dir = self.folder / f"trial-{trial.number}"
+            run_dir = self.run_dir(name)
             if os.path.lexists(run_dir):  # made by somebody else since this call began
                 raise other_run(run_dir)
-            file = self.folder / f"{run_dir.name}.yaml"
-            write_text(file, yaml_text(cfg, {"environment": self.environment}))
-            words = ["train", cfg.algorithm, "--env", self.environment, "--json"]
-            words += ["--config", str(file), "--log-dir", str(run_dir)]
-            words += ["--trust"] if cfg.wrappers else []  # this process was trusted with them
-            return ChildRun(name, run_dir, words)
+            write_text(self._settings_file(name), yaml_text(cfg, {"environment": self.environment}))
+            return name, cfg
         return None
+
+    def run_dir(self, name: str) -> Path:
+        """The folder of a trial's run."""
+        return self.folder / name.replace(" ", "-")
+
+    def _settings_file(self, name: str) -> Path:
+        return self.folder / f"{self.run_dir(name).name}.yaml"
+
+    def _next_child(self) -> ChildRun | None:
+        """The run of the next trial."""
+        found = self.next_trial()
+        if found is None:
+            return None
+        name, cfg = found
+        words = ["train", cfg.algorithm, "--env", self.environment, "--json"]
+        words += ["--config", str(self._settings_file(name)), "--log-dir", str(self.run_dir(name))]
+        words += ["--trust"] if cfg.wrappers else []  # this process was trusted with them
+        return ChildRun(name, self.run_dir(name), words)
 
     def _tell_evaluations(self, child: ChildRun) -> None:
         """Tell the study new evaluations, and stop a run that lags behind the others."""
-        trial = self._asked[child.name]
-        interval = self.config.evaluation_interval_env_steps
-        interval = interval or max(1, self.config.total_env_steps // EVALUATIONS)
+        trial = self.asked[child.name]
         for env_steps, value in child.new_evaluations():
-            if math.isfinite(value):
-                trial.report(value, env_steps // interval)
+            self.tell_evaluation(child.name, env_steps, value)
         if not child.stopped and trial.should_prune():
             child.stop()
+
+    def tell_evaluation(self, name: str, env_steps: int, value: float) -> None:
+        """Tell the study what a trial's evaluation gave after so many env steps."""
+        interval = self.config.evaluation_interval_env_steps
+        interval = interval or max(1, self.config.total_env_steps // EVALUATIONS)
+        if math.isfinite(value):
+            self.asked[name].report(value, env_steps // interval)
 
     def _end_child(self, child: ChildRun) -> None:
         """Tell the study how a trial ended; what is wrong at once is wrong for all."""
         result = None if child.process.returncode else child.result()
-        shutil.rmtree(child.run_dir / "checkpoints", ignore_errors=True)  # no trial is continued
-        trial = self._asked[child.name]
+        self.end(child.name, result, child.stopped, child.seconds, child.problem)
+        if child.process.returncode and not child.stopped and child.never_began():
+            raise ValueError(child.problem())
+
+    def end(
+        self,
+        name: str,
+        result: dict[str, Any] | None,
+        pruned: bool,
+        seconds: float,
+        problem: Callable[[], str],
+    ) -> None:
+        """Tell the study how a trial ended.
+
+        Args:
+            name: Of the trial.
+            result: What its run's result.json holds, if it has one.
+            pruned: It was stopped because it lagged behind.
+            seconds: That it took.
+            problem: Says why it has no return, where it is not pruned.
+        """
+        shutil.rmtree(self.run_dir(name) / "checkpoints", ignore_errors=True)  # none is continued
         if result is not None and math.isfinite(result["evaluation"]["return_mean"]):
             value = result["evaluation"]["return_mean"]
-            self.study.tell(trial, value)
-            self._report_trial(child.name, f"return {value:.1f} after {child.seconds:.1f} s")
-        elif child.stopped:
+            self.study.tell(self.asked[name], value)
+            self._report_trial(name, f"return {value:.1f} after {seconds:.1f} s")
+        elif pruned:
             from optuna.trial import TrialState
 
-            ended = self.study.tell(trial, state=TrialState.PRUNED)
-            outcome = f"pruned at return {ended.value:.1f}, {child.seconds:.1f} s"
-            self._report_trial(child.name, outcome)
+            ended = self.study.tell(self.asked[name], state=TrialState.PRUNED)
+            self._report_trial(name, f"pruned at return {ended.value:.1f}, {seconds:.1f} s")
         else:
-            self._fail(child.name, child.problem())
-            if child.never_began():
-                raise ValueError(child.problem())
+            self.fail(name, problem())
 
-    def _fail(self, name: str, reason: str) -> None:
+    def fail(self, name: str, reason: str) -> None:
         """Tell the study that a trial has no return."""
         from optuna.trial import TrialState
 
-        self._asked[name].set_user_attr(FAILED, reason)
-        self.study.tell(self._asked[name], state=TrialState.FAIL)
+        self.asked[name].set_user_attr(FAILED, reason)
+        self.study.tell(self.asked[name], state=TrialState.FAIL)
         self._report_trial(name, f"failed: {reason}")
 
     def _report_trial(self, name: str, outcome: str) -> None:
         """Report how a trial ended, the best one so far, and its settings."""
         best = best_trial(self.study)
         so_far = "" if best is None else f" (best {best.value:.1f}, trial {best.number})"
-        self._report(f"{name}: {outcome}{so_far}; {params_text(self._asked[name].params)}")
+        self.report(f"{name}: {outcome}{so_far}; {params_text(self.asked[name].params)}")
 
 
 def other_run(run_dir: Path) -> ValueError:

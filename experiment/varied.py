@@ -37,14 +37,7 @@ def program_key(cfg: RunConfig) -> tuple[object, ...]:
 def free_settings(cfg: RunConfig) -> set[str]:
     """The settings that may differ: numbers, and the schedules that they follow."""
     free = {"seed", "schedules", *VARIED, *OF_RATE}
-    return free if rate_may_vary(cfg) else free - set(OF_RATE)
-
-
-def rate_may_vary(cfg: RunConfig) -> bool:
-    """True where the agent sets the learning rate, and no schedule of the optimizer's does."""
-    own = "learning_rate" in configured(cfg)
-    final, updates = cfg.learning_rate_final, cfg.learning_rate_decay_updates
-    return not cfg.warmup_ratio and (own or final is None or updates is None)
+    return free - set(OF_RATE) if cfg.warmup_ratio else free
 
 
 def schedule_forms(cfg: RunConfig) -> list[tuple[str, object]]:
@@ -74,10 +67,9 @@ def varied_numbers(configs: Sequence[RunConfig]) -> dict[str, list[float]]:
             continue
         if field.name in OF_RATE and field.name not in free:
             raise ValueError(
-                f"{field.name} differs in one population, and the optimizer follows a schedule (by "
-                "warmup_ratio, or learning_rate_final over updates), expected the same in all "
-                "members, as the program holds the schedule. Train them apart, or set these to 0 "
-                "and none."
+                f"{field.name} differs in one population, and it rises first (warmup_ratio is "
+                f"{first.warmup_ratio}), expected the same in all members, as the program holds "
+                "that schedule. Train them apart, or set warmup_ratio to 0."
             )
         if field.name not in free or None in values:
             raise ValueError(

@@ -78,11 +78,11 @@ class MappedPopulation(Population):
             ]
             policy = self.agent.policy
             with mapped(), self.state.replaced(before), tf.device(device):
-                policy.varied = lambda: numbers
+                selected, policy.varied = policy.varied, lambda: numbers
                 try:
                     results = function(part)
                 finally:
-                    policy.varied = dict
+                    policy.varied = selected
             # A result that is an argument would be no result of the map.
             return tf.nest.map_structure(tf.identity, (results, self.state.values))
 

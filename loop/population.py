@@ -39,6 +39,11 @@ class Population:
             for name, values in (varied or {}).items()
             if name != "learning_rate" or isinstance(values, tuple)  # else the optimizer has it
         }
+        # Those of the member that is selected.
+        self.numbers: dict[str, Any] = tf.nest.map_structure(
+            lambda rows: make_row(rows[0]), self.varied
+        )
+        loop.agent.policy.varied = lambda: self.numbers
         self.variables = member_variables(loop)
         self.is_shared = [self.shares(variable) for variable in self.variables]
         self.rows = [
@@ -96,6 +101,9 @@ class Population:
     def _read(self, member: tf.Tensor) -> None:
         for one, row, shared in zip(self.variables, self.rows, self.is_shared, strict=True):
             one.assign(row if shared else tf.gather(row, member))
+        pairs = zip(tf.nest.flatten(self.numbers), tf.nest.flatten(self.varied), strict=True)
+        for number, rows in pairs:
+            number.assign(tf.gather(rows, member))
         self.agent.policy.publish()
 
     def _gather(self, sources: tf.Tensor) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from kytolly.callback.base import Evaluation
-from kytolly.loop.device import DeviceEvaluator, DeviceLoop
+from kytolly.loop.device import DeviceEvaluator
 from kytolly.loop.learn import LoopMetrics
-from kytolly.loop.population import Population, Rows, make_row
+from kytolly.loop.population import Population
 
 
 class PopulationInTurns(Population):
@@ -19,11 +19,6 @@ class PopulationInTurns(Population):
     caches; and a member learns bit for bit what it learns alone.
     """
 
-    def __init__(self, loop: DeviceLoop, size: int, varied: Mapping[str, Rows] | None = None):
-        super().__init__(loop, size, varied)
-        self.numbers = tf.nest.map_structure(lambda rows: make_row(rows[0]), self.varied)
-        loop.agent.policy.varied = lambda: self.numbers
-
     def run_each(self, amount: int, members: Sequence[int]) -> Iterator[tuple[int, LoopMetrics]]:
         """Select one of the members after the other, train it and give its metrics."""
         for member in members:
@@ -31,12 +26,6 @@ class PopulationInTurns(Population):
             metrics = self.loop.run(amount).on_host()
             self.put(member)
             yield member, metrics
-
-    def _read(self, member: tf.Tensor) -> None:
-        super()._read(member)
-        pairs = zip(tf.nest.flatten(self.numbers), tf.nest.flatten(self.varied), strict=True)
-        for number, rows in pairs:
-            number.assign(tf.gather(rows, member))
 
     def _write(self, member: tf.Tensor) -> None:
         super()._write(member)

@@ -68,7 +68,7 @@ def test_folders_are_called_after_the_settings_or_numbered_where_that_is_no_name
     ]
     assert folder_names([{"tensorboard_tags": tag} for tag in "aA"]) == ["settings-1", "settings-2"]
     assert folder_names([{"tensorboard_tags": "a" * 300}]) == ["settings-1"]
-    assert folder_names([{"tensorboard_tags": "a/../b"}]) == ["tensorboard_tags=a-..-b"]
+    assert folder_names([{"../tags": "a/../b"}]) == ["..-tags=a-..-b"]
 
 
 def make_sweep(tmp_path, values, seeds, jobs):
@@ -83,6 +83,13 @@ def test_settings_of_one_program_are_one_population_others_are_groups(tmp_path):
     assert [len(program) for program in programs] == [4, 4]
     assert dividing_settings(programs, values) == ["epochs"]
     assert [len(part) for part in sweep.parts] == [12, 12]
+
+
+def test_a_number_that_may_be_none_divides_programs(tmp_path):
+    values = {"entropy_coef": [None, 0.1, 0.2], "clip_range": [0.1, 0.2]}
+    sweep = make_sweep(tmp_path, values, 1, 1)
+    assert [len(part) for part in sweep.parts] == [2, 4]
+    assert dividing_settings(program_groups(sweep.groups), values) == ["entropy_coef"]
 
 
 @pytest.mark.parametrize(("jobs", "sizes"), [(1, [6]), (2, [3, 3]), (9, [1] * 6)])
@@ -259,7 +266,30 @@ def test_each_program_has_a_process_and_one_seed_has_no_interval(tmp_path):
     assert [path.parent.parent.name for path in Path("s").glob("*/*/result.json")] == ["epochs=3"]
     done = kytolly("sweep", "--resume", "s", cwd=tmp_path)
     assert done.status == 0, done.errors
-    assert "1 runs of 2 settings to train together, in 2 programs, one for each" in done.errors
+    assert "1 runs of 2 settings to train together, in 2 programs (by epochs), in s" in done.errors
     assert "population 1 of 2: 1 member, 0 of 150 env steps each" in done.errors
     assert "One seed has no interval" in done.out
     assert len(list(Path("s").glob("*/*/result.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("jobs: 1", "jobs: 0", "something else than a sweep wrote"),
+        ("gamma:\n    - 0.9", "gamma: []", "something else than a sweep wrote"),
+        ("", "", "is a link"),
+    ],
+)
+def test_a_folder_of_strangers_is_refused(old, new, message, tmp_path, capsys):
+    plan = {"values": {"gamma": [0.9]}, "seeds": [0], "together": False, "jobs": 1}
+    sweep = Sweep.create("s", PPOConfig(), "CartPole-v1", plan, None, print)
+    with sweep.training():
+        file = Path("s/sweep.yaml")
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old or "\0", new))
+        if not old:
+            (tmp_path / "elsewhere").mkdir()
+            Path("s/gamma=0.9/seed-0").symlink_to(tmp_path / "elsewhere")
+    assert main(["sweep", "--resume", "s"]) == 2
+    errors = capsys.readouterr().err
+    assert message in errors and errors.count("\n") == 1

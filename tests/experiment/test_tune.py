@@ -18,7 +18,9 @@ from kytolly.command.entry import main, parse
 from kytolly.command.train import given_config
 from kytolly.command.tune import study_file
 from kytolly.config.search_space import SEARCH_SPACES, Choice, search_space
-from tests.helpers.commands import kytolly
+from kytolly.experiment.trial_populations import Halving
+from kytolly.record.metrics_file import evaluations
+from tests.helpers.commands import SHORT_PPO, kytolly
 from tests.helpers.processes import Processes
 from tests.helpers.written_runs import write_run
 
@@ -292,3 +294,50 @@ def test_a_real_trial_trains(tmp_path):
     assert [trial["state"] for trial in found["trials"]] == ["complete"]
     assert (tmp_path / "s" / "trial-0" / "best.keras").is_file()
     assert found["best"]["return_mean"] >= 1
+
+
+TOGETHER = [*TUNE, *SHORT_PPO[2:-2], "--total-env-steps", "300", "--together"]
+TOGETHER += ["--evaluation-interval-env-steps", "75"]
+
+
+def test_trials_in_one_program_halve_in_place_and_the_study_goes_on(tmp_path):
+    words = [*TOGETHER, "--jobs", "4", "--json"]
+    done = kytolly(*words, "--trials", "4", cwd=tmp_path)
+    assert done.status == 0, done.errors
+    found = json.loads(done.out)
+    trials = {trial["number"]: trial for trial in found["trials"]}
+    # Of 4 members 2 end after 75 of 300 env steps and 1 after 150.
+    assert sorted(trial["state"] for trial in trials.values()) == ["complete"] + ["pruned"] * 3
+    last = {n: max(evaluations(tmp_path / "s" / f"trial-{n}"))[0] for n in trials}
+    assert sorted(last.values()) == [75, 75, 150, 300]
+    best = max(last, key=lambda number: last[number])
+    assert found["best"]["number"] == best and trials[best]["state"] == "complete"
+    # Rollouts, epochs and minibatches are given. Gamma is drawn once, as it is in the program.
+    gammas = {trial["params"]["gamma"] for trial in trials.values()}
+    rates = {trial["params"]["learning_rate"] for trial in trials.values()}
+    assert (len(gammas), len(rates)) == (1, 4)
+    assert "4 trials to train, 4 in one program" in done.errors
+    assert "Warning" not in done.errors and "PartialFixed" not in done.errors
+    done = kytolly(*words, "--trials", "5", cwd=tmp_path)
+    assert done.status == 0, done.errors
+    assert [trial["state"] for trial in json.loads(done.out)["trials"]][4] == "complete"
+    words = ["train", "ppo", "--env", "CartPole-v1", "--config", tmp_path / "s" / "best.yaml"]
+    assert given_config(parse(list(map(str, words))))[0].rollout_steps == 25
+
+
+def test_trials_that_no_program_holds_are_refused(capsys):
+    words = ["tune", "ppo", "--env", "FrozenLake-v1", "--study", "s.db", "--together"]
+    assert main([*words, "--trials", "2"]) == 2
+    assert "no tensor code" in capsys.readouterr().err and not Path("s.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("moments", "ended"),
+    [([(10, "abcd"), (25, "abcd"), (50, "cd")], [[], ["a", "b"], ["c"]]), ([(60, "ab")], [["a"]])]
+    + [([(25, "a"), (50, "a")], [[], []])],
+)
+def test_the_weaker_half_ends_after_a_quarter_and_after_half_of_a_run(moments, ended):
+    halving = Halving(100)
+    scores = dict(zip("abcd", [float("nan"), 2.0, 3.0, 4.0], strict=True))
+    found = [halving.weak_members(at, {m: scores[m] for m in names}) for at, names in moments]
+    assert found == ended and halving.ended == set().union(*ended)

@@ -13,6 +13,7 @@ from kytolly.environment.tensor.minatar.breakout import Breakout
 from kytolly.environment.tensor.pendulum import Pendulum
 from kytolly.loop.device import DeviceLoop, TensorEnvRunner
 from kytolly.loop.mapped_population import MappedEvaluator, MappedPopulation
+from kytolly.loop.member_rate import follow_member_rates
 from kytolly.loop.member_state import MemberState, loop_with_state
 from kytolly.loop.population import member_variables
 from kytolly.loop.turns import EvaluatorInTurns, PopulationInTurns
@@ -42,9 +43,9 @@ CASES = {
 ALWAYS = ("ppo",)
 
 
-def make_loop(case, seed, device=None):
+def make_loop(case, seed, device=None, **changes):
     algorithm, make_env, settings = CASES[case]
-    env, cfg = make_env(), small_config(algorithm, **settings, seed=seed)
+    env, cfg = make_env(), small_config(algorithm, **{**settings, **changes}, seed=seed)
     return DeviceLoop(make_agent(cfg, env.spec), env, device)
 
 
@@ -146,6 +147,35 @@ def test_numbers_that_vary_are_those_of_their_member(kind):
         one, other = loop.agent.policy.weights.vector, population.agent.policy.weights.vector
         np.testing.assert_allclose(other.numpy(), one.numpy(), rtol=1e-4, atol=1e-5)
     assert np.abs(loops[0].agent.policy.weights.vector - one).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", [learning(MappedPopulation), PopulationInTurns])
+@pytest.mark.parametrize("case", ["ppo", "dqn"])
+def test_rates_that_fall_are_those_of_their_member(case, kind):
+    """Those of PPO fall by env steps, from a number by a change; of DQN by updates, to a number."""
+    falls = {"learning_rate": 0.01, "learning_rate_final": 0.001}
+    loop = make_loop(case, 3, **falls)
+    numbers = [(0.02, 0.01), (0.003, -0.001)]
+    alone = [make_loop(case, 3, **falls) for _ in numbers]
+    for one, own in zip(alone, numbers, strict=True):
+        one.agent.policy.varied = lambda own=own: {"learning_rate": own}
+    if case == "dqn":
+        for one in (loop, *alone):
+            follow_member_rates(one.agent.policy)
+    rows = tuple(np.array(numbers, np.float32).T)
+    population = kind(loop, 2, {"learning_rate": rows})
+    amount = 8 * loop.env_steps_per_iteration
+    for _ in population.run_each(amount, [0, 1]):
+        pass
+    for member, one in enumerate(alone):
+        one.run(amount)
+        population.select(member)
+        found, expected = population.agent.policy, one.agent.policy
+        vectors = found.weights.vector.numpy(), expected.weights.vector.numpy()
+        np.testing.assert_allclose(*vectors, rtol=1e-4, atol=1e-5)
+        rates = float(found.optimizer.learning_rate), float(expected.optimizer.learning_rate)
+        assert rates[0] == pytest.approx(rates[1]) and rates[0] != pytest.approx(0.01)
+    assert int(found.updates) > 0
 
 
 def test_a_copied_member_has_all_but_its_random_stream():

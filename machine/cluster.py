@@ -10,6 +10,7 @@ import signal
 import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -42,6 +43,9 @@ class Node(NamedTuple):
 def import_ray() -> ModuleType:
     """Ray; ModuleNotFoundError names the command that installs it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    token = os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token")
+    if os.path.isfile(token):  # where there is one, Ray's own clusters ask for it
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # its lines to standard output
     try:
         import ray

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kytolly.machine.cluster import Node, refuse_other_versions
+from kytolly.machine.cluster import Node, import_ray, refuse_other_versions
 from kytolly.machine.doctor import check_cluster
 from tests.helpers.commands import SHORT_PPO, kytolly
 
@@ -21,6 +21,7 @@ TRAIN = ["train", "ppo", "--env", "CartPole-v1", *SHORT_PPO, "--json"]
 
 @pytest.fixture(scope="module")
 def cluster():
+    import_ray()
     from ray.cluster_utils import Cluster
 
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "num_gpus": 0})

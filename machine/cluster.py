@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -44,7 +45,8 @@ def import_ray() -> ModuleType:
     """Ray; ModuleNotFoundError names the command that installs it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     token = os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token")
-    if os.path.isfile(token):  # where there is one, Ray's own clusters ask for it
+    # Where there is one, Ray's own clusters ask for it. Ray reads the mode when it is imported.
+    if os.path.isfile(token) and "ray" not in sys.modules:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # its lines to standard output
     try:

@@ -1,6 +1,7 @@
 """Environments in Ray actors: equal to one process, and what happens when an actor dies."""
 
 import contextlib
+import importlib.util
 import os
 import signal
 import sys
@@ -14,9 +15,12 @@ from kytolly import DQNConfig, PPOConfig, Trainer
 from kytolly.callback.base import Callback
 from kytolly.config.rainbow import RainbowConfig
 from kytolly.environment.faults import EnvironmentFault
+from kytolly.machine.cluster import import_ray
 from tests.helpers.cases import rest_learning
 
-ray = pytest.importorskip("ray")
+if importlib.util.find_spec("ray") is None:
+    pytest.skip('pip install "kytolly[cluster]"', allow_module_level=True)
+ray = import_ray()
 SHORT = {"num_envs": 4, "loop": "host", "evaluation_episodes": 1, "final_evaluation_episodes": 1}
 SHORT |= {"hidden_units": (8,), "xla": False, "seed": 3, "evaluation_interval_env_steps": 10**6}
 PPO = {**SHORT, "rollout_steps": 25, "num_minibatches": 2, "epochs": 2}

@@ -36,6 +36,7 @@ from kytolly.loop.limits import OutOfTime
 from kytolly.policy.base import ActionReader
 from kytolly.policy.batch import Rollout, present, with_present
 
+STORED_BYTES = 80_000  # of weights; less travels with the call
 AFTER_DEATHS = 2**32  # numbers of `stream_seed` from here on are of actors that were made anew
 
 
@@ -222,7 +223,8 @@ class ActorEnvs:
 
     def collect(self, order: Order) -> list[Any]:
         """Let every actor collect a block; returns what `blocks` takes."""
-        self._order = self.ray.put(order)
+        # Ray's store pays for what is large and is sent to several.
+        self._order = self.ray.put(order) if order.weights.nbytes > STORED_BYTES else order
         return [actor.collect.remote(self._order) for actor in self.actors]
 
     def blocks(self, answers: Sequence[Any]) -> list[Block]:

@@ -107,6 +107,18 @@ LONG = {
     "seeds": Table(
         "seeds", "seeds_table", "ten seeds side by side against one after the other", "--seeds"
     ),
+    "cluster": Table(
+        "actors",
+        "cluster_table",
+        "ten seeds by a local Ray against side by side without",
+        "--seeds",
+    ),
+    "actors": Table(
+        "actors", "actors_table", "environments in Ray actors against processes without Ray"
+    ),
+    "actors-bytes": Table(
+        "actors", "actors_bytes_table", "bytes between learner and actors, computed"
+    ),
     "defaults": Table(
         "defaults",
         "defaults_table",

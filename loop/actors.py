@@ -9,6 +9,8 @@ on the machines' speed nor on the number of actors.
 
 from __future__ import annotations
 
+import collections
+import copy
 import dataclasses
 import json
 import math
@@ -36,6 +38,7 @@ from kytolly.loop.limits import OutOfTime
 from kytolly.policy.base import ActionReader
 from kytolly.policy.batch import Rollout, present, with_present
 
+STORED_BYTES = 80_000  # of weights; less travels with the call
 AFTER_DEATHS = 2**32  # numbers of `stream_seed` from here on are of actors that were made anew
 
 
@@ -73,6 +76,13 @@ class Block(NamedTuple):
     episodes: np.ndarray
     cut: np.ndarray
     restarts: int
+
+
+class Pending(NamedTuple):
+    """A block that is collected: what was sent, and each actor with a reference to its block."""
+
+    order: object
+    calls: list[tuple[Any, Any]]
 
 
 class SharedExploration:
@@ -220,12 +230,13 @@ class ActorEnvs:
         self._player = self.ray.put(player)
         self.answers([actor.begin.remote(self._player, None) for actor in self.actors])
 
-    def collect(self, order: Order) -> list[Any]:
+    def collect(self, order: Order) -> Pending:
         """Let every actor collect a block; returns what `blocks` takes."""
-        self._order = self.ray.put(order)
-        return [actor.collect.remote(self._order) for actor in self.actors]
+        # Ray's store pays for what is large and is sent to several.
+        sent = self.ray.put(order) if order.weights.nbytes > STORED_BYTES else order
+        return Pending(sent, [(actor, actor.collect.remote(sent)) for actor in self.actors])
 
-    def blocks(self, answers: Sequence[Any]) -> list[Block]:
+    def blocks(self, pending: Pending) -> list[Block]:
         """The blocks of all actors, in order; one that is dead is made anew and collects again.
 
         Its environments begin new episodes: the last rows before count as cut.
@@ -233,15 +244,18 @@ class ActorEnvs:
         from ray.exceptions import RayActorError
 
         blocks = []
-        for index, answer in enumerate(answers):
+        for index, (actor, answer) in enumerate(pending.calls):
             cut = False
             while True:
                 try:
                     block: Block = self.answers([answer])[0]
                     break
                 except RayActorError as error:
-                    self._replace(index, error)
-                    answer, cut = self.actors[index].collect.remote(self._order), True
+                    if actor is self.actors[index]:  # else the block before has replaced it
+                        self._replace(index, error)
+                        cut = True
+                    actor = self.actors[index]
+                    answer = actor.collect.remote(pending.order)
             self._deaths[index] = 0
             self.restarts.total += block.restarts - self._inner[index]
             self._inner[index] = block.restarts
@@ -302,7 +316,13 @@ class ActorEnvs:
 
 
 class ActorCollector:
-    """Collects by actors what a `Collector` collects here."""
+    """Collects by actors what a `Collector` collects here.
+
+    Several rollouts may have begun: each was ordered with its weights and its noise, and they come
+    in that order.
+    """
+
+    collects_elsewhere = True
 
     def __init__(
         self,
@@ -319,7 +339,7 @@ class ActorCollector:
             )
         self.behavior, self.actor, self.env, self.rng, self.steps = behavior, actor, env, rng, steps
         self.deadline = math.inf
-        self._open = False
+        self._pending: collections.deque[Pending] = collections.deque()
         self._episodes, self._cut = np.zeros(3), np.zeros(env.num_envs, bool)
         self._network = actor.numpy_network
         player = Player(
@@ -334,25 +354,22 @@ class ActorCollector:
 
     def begin_episodes(self, seed: int) -> None:
         """Begin a new episode in every environment."""
-        self._open = False
+        self._pending.clear()
         seeds = [stream_seed(seed, RESUMED_EPISODES, share.first) for share in self.env.shares]
         self.env.ask_all("begin_episodes", seeds)
 
     def begin_rollout(self, state: np.ndarray) -> None:
         """Let the actors begin."""
-        if self._open:
-            raise RuntimeError("a rollout was interrupted: begin new episodes")
         if time.perf_counter() > self.deadline:
             raise OutOfTime
-        self._open = True
         weights = np.concatenate([np.ravel(weight) for weight in self._network.weights])
-        self._answers = self.env.collect(Order(weights, state, self.rng))
-        # The actors have drawn from a copy.
+        self._pending.append(self.env.collect(Order(weights, state, copy.deepcopy(self.rng))))
+        # The actors draw from the copy.
         self.behavior.exploration.host_noise(self.rng, (self.steps, self.env.num_envs), state)
 
     def take_steps(self) -> None:
         """Wait for the actors."""
-        self._blocks = self.env.blocks(self._answers)
+        self._blocks = self.env.blocks(self._pending[0])
 
     def rollout(self) -> Rollout:
         """The rows of the rollout, [T, E, ...] arrays."""
@@ -361,7 +378,7 @@ class ActorCollector:
         rollout = with_present(first, [np.concatenate(leaves, axis=1) for leaves in columns])
         self._episodes += np.sum([block.episodes for block in blocks], axis=0)
         self._cut |= np.concatenate([block.cut for block in blocks])
-        self._open = False
+        self._pending.popleft()
         return rollout._replace(discount=self.behavior.discount(rollout.discount))
 
     def take_cut(self) -> np.ndarray:
@@ -376,7 +393,7 @@ class ActorCollector:
 
     def get_state(self) -> dict[str, Any]:
         """Everything between two rollouts that the next one depends on."""
-        if self._open:
+        if self._pending:
             raise NotSavable("the run was stopped within a rollout")
         return {"rng": self.rng, "actors": self.env.ask_all("get_state")}
 

@@ -67,6 +67,8 @@ class Collector:
         deadline: `time.perf_counter()` after which no step begins: OutOfTime is raised.
     """
 
+    collects_elsewhere = False  # a rollout may begin before the previous one has come
+
     def __init__(
         self,
         behavior: Behavior,

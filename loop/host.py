@@ -28,7 +28,7 @@ from kytolly.loop.collector import Behavior, Collector, collect_together
 from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.loop.overlap import Overlap
 from kytolly.loop.program import Program
-from kytolly.policy.batch import map_columns, present, rollout_spec, with_present
+from kytolly.policy.batch import Rollout, map_columns, present, rollout_spec, with_present
 
 
 class HostLoop:
@@ -99,7 +99,13 @@ class HostLoop:
             return LoopMetrics.zeros(self.agent)
         self._whole = False
         if self.overlap is not None:
-            metrics = self.overlap.run(blocks, self._collect, self._take)
+            ahead = self.collectors[0].collects_elsewhere
+            metrics = self.overlap.run(
+                blocks,
+                self._finish_block if ahead else self._collect,
+                self._take,
+                self._begin_block if ahead else None,
+            )
             self._idle_seconds += self.overlap.take_idle_seconds()
         else:
             calls = []
@@ -225,9 +231,22 @@ class HostLoop:
             stacklevel=2,
         )
 
+    def _begin_block(self) -> None:
+        """Let collecting elsewhere begin, by the weights of now."""
+        self.collectors[0].begin_rollout(self._state)
+
+    def _finish_block(self) -> list[np.ndarray]:
+        """The columns of the oldest block that has begun; the learner has taken those before."""
+        self.collectors[0].take_steps()
+        rollout = self.collectors[0].rollout()
+        self._end_cut_episodes()
+        return self._columns(rollout)
+
     def _collect(self) -> list[np.ndarray]:
         """The columns of a block, each [block, T, E, ...]."""
-        rollout = collect_together(self.collectors, self._state)
+        return self._columns(collect_together(self.collectors, self._state))
+
+    def _columns(self, rollout: Rollout) -> list[np.ndarray]:
         leaves = zip(present(rollout), present(self.specs), strict=True)
         return [
             leaf.reshape(spec.shape).astype(spec.dtype.as_numpy_dtype, copy=False)

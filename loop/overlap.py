@@ -45,6 +45,7 @@ class Overlap:
         blocks: int,
         collect: Callable[[], list[np.ndarray]],
         take: Callable[[np.ndarray], None],
+        begin: Callable[[], None] | None = None,
     ) -> LoopMetrics:
         """Collect so many blocks and learn from them.
 
@@ -52,6 +53,9 @@ class Overlap:
             blocks: How many.
             collect: Returns the columns of the next block.
             take: Gets the weights to act with.
+            begin: Begins the next block, which `collect` waits for: where collecting goes on
+                elsewhere, a block is begun before the previous one has come, as soon as its weights
+                are there. They are the same as without.
         """
         if self._graph is None:
             self._graph = tf.function(
@@ -61,12 +65,18 @@ class Overlap:
         learner: Future = self._thread.submit(lambda: self._graph(tf.constant(blocks)))
         learner.add_done_callback(lambda _: offered.put(None))  # wakes us if it failed
         try:
-            for _ in range(blocks):
-                rows = collect()
+            if begin is not None:
+                begin()
+            for block in range(blocks):
+                rows = collect() if begin is None else []
                 weights = offered.get()
                 if weights is None:
                     raise learner.exception() or RuntimeError("the learner ended early")
                 take(weights)
+                if begin is not None:
+                    if block + 1 < blocks:
+                        begin()
+                    rows = collect()
                 self._rows.put(rows)
                 # The learner needs Python's lock to take the rows, and would get it only once the
                 # next block is collected: without this pause the two take turns.

@@ -8,8 +8,10 @@ import os
 import re
 import signal
 import socket
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
@@ -42,6 +44,10 @@ class Node(NamedTuple):
 def import_ray() -> ModuleType:
     """Ray; ModuleNotFoundError names the command that installs it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    token = os.environ.get("RAY_AUTH_TOKEN_PATH", Path.home() / ".ray" / "auth_token")
+    # Where there is one, Ray's own clusters ask for it. Ray reads the mode when it is imported.
+    if os.path.isfile(token) and "ray" not in sys.modules:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".")  # its lines to standard output
     try:
         import ray

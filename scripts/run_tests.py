@@ -36,7 +36,7 @@ GROUPS = (
     "tests/command",
     "tests/policy tests/model",
     "tests/environment tests/config",
-    "tests/experiment/test_cluster.py",
+    "tests/experiment/test_cluster.py tests/loop/test_actors.py",
     "tests/experiment tests/scripts tests/machine",
     "tests/agent tests/callback tests/learning",
     "tests/record tests/package",

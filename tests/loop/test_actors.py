@@ -1,13 +1,26 @@
 """Environments in Ray actors: equal to one process, and what happens when an actor dies."""
 
+import contextlib
+import importlib.util
+import os
+import signal
+import sys
+from pathlib import Path
+
+import gymnasium
 import numpy as np
 import pytest
 
 from kytolly import DQNConfig, PPOConfig, Trainer
+from kytolly.callback.base import Callback
 from kytolly.config.rainbow import RainbowConfig
+from kytolly.environment.faults import EnvironmentFault
+from kytolly.machine.cluster import import_ray
 from tests.helpers.cases import rest_learning
 
-ray = pytest.importorskip("ray")
+if importlib.util.find_spec("ray") is None:
+    pytest.skip('pip install "kytolly[cluster]"', allow_module_level=True)
+ray = import_ray()
 SHORT = {"num_envs": 4, "loop": "host", "evaluation_episodes": 1, "final_evaluation_episodes": 1}
 SHORT |= {"hidden_units": (8,), "xla": False, "seed": 3, "evaluation_interval_env_steps": 10**6}
 PPO = {**SHORT, "rollout_steps": 25, "num_minibatches": 2, "epochs": 2}
@@ -51,3 +64,70 @@ def test_actors_learn_what_one_process_learns(kind, env, tmp_path):
     for name in ("env_steps", "updates"):
         assert alone.summary[name] == actors.summary[name]
     assert actors.summary["env_restarts"] == 0
+
+
+class AtRows(Callback):
+    """Does something at some of the rows of metrics."""
+
+    def __init__(self, act, every=1):
+        self.act, self.every, self.count = act, every, 0
+
+    def on_log(self, state):
+        self.count += 1
+        if self.count % self.every == 0:
+            self.act()
+
+
+def kill_an_actor():
+    """Kill the process of the actor that was made first."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (folder / "cmdline").read_bytes().startswith(b"ray::EnvActor"):
+                found.append(int(folder.name))
+    os.kill(min(found), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("kind", rest_learning([DQNConfig, PPOConfig], [DQNConfig]))
+def test_a_dead_actor_is_made_anew_with_new_episodes(kind, tmp_path):
+    steps = {"total_env_steps": 2_000, "log_interval_env_steps": 500}
+    killer = AtRows(kill_an_actor, every=2)
+    result = train(tmp_path / "r", make_config(kind, **steps, actors=2), cb=[killer])
+    kills = killer.count // 2  # after the last row no block is collected
+    assert result.summary["env_steps"] >= 2_000 and kills >= 1
+    assert result.summary["env_restarts"] in (2 * kills, 2 * (kills - 1))  # two environments each
+    assert result.summary["env_restarts"] > 0
+
+
+def interrupt():
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("kind", rest_learning([DQNConfig, PPOConfig], [DQNConfig]))
+def test_a_resumed_run_goes_on_within_the_episodes_of_its_actors(kind, tmp_path):
+    cfg = make_config(kind, total_env_steps=2_000, log_interval_env_steps=500, actors=2)
+    whole = train(tmp_path / "whole", cfg)
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "parts", cfg, cb=[AtRows(interrupt, every=2)])
+    require_equal(whole, train(tmp_path / "parts", cfg, resume=True))
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "message"),
+    [
+        ("CartPole-v1", {"loop": "auto"}, "actors is set, and CartPole-v1 is tensor code"),
+        ("CartPole-v1", {"num_envs": 3}, "num_envs is 3 with 2 actors, expected a multiple"),
+        (gymnasium.make("CartPole-v1"), {}, "an environment that exists cannot move"),
+        (lambda: 1 / 0, {}, "ZeroDivisionError"),
+    ],
+)
+def test_what_actors_cannot_hold_is_refused(env, settings, message, tmp_path):
+    cfg = make_config(DQNConfig, **{**settings, "actors": 2, "total_env_steps": 500})
+    with pytest.raises((ValueError, EnvironmentFault), match=message):
+        train(tmp_path / "r", cfg, env)
+
+
+def test_without_ray_the_command_that_installs_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "kytolly\[cluster\]"'):
+        train(tmp_path / "r", make_config(DQNConfig, actors=2))

@@ -1,0 +1,155 @@
+"""Environments in Ray actors against processes of this machine, and seeds by a local Ray.
+
+The tables `actors`, `actors-bytes` and `cluster`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from kytolly.benchmarks import suite
+from kytolly.benchmarks.seeds import TRAIN
+from kytolly.machine.hardware import usable_cores
+
+SLEEP_SECONDS = 1e-3
+NUM_ENVS = 8
+ACTORS = 2
+STEPS = 6_400
+SEEDS = 10
+BLOCKS = (32, 4_096)  # env steps
+GIGABIT = 125e6  # bytes a second
+# Shape and dtype of an observation, bytes of an action, and of a network for it.
+KINDS = {
+    "CartPole-v1": ((4,), np.float32, (64, 64), 2),
+    "LunarLander-v3": ((8,), np.float32, (64, 64), 4),
+    "ALE/Pong-v5": ((84, 84, 4), np.uint8, None, 6),
+}
+NATURE_CNN_WEIGHTS = 1_684_128  # without the last layer, of 512 inputs
+
+
+class SleepingCartPole(gymnasium.Wrapper):
+    """CartPole whose steps wait as for a simulator elsewhere."""
+
+    def __init__(self) -> None:
+        super().__init__(gymnasium.make("CartPole-v1"))
+
+    def step(self, action: int) -> tuple:
+        """Step after a while."""
+        time.sleep(SLEEP_SECONDS)
+        return self.env.step(action)
+
+
+def actors_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """Time DQN's host loop with environments in processes, and in actors that have the processes.
+
+    Both learn the same. They take turns.
+    """
+    from kytolly.machine.cluster import joined
+
+    steps, repeats = int(options.count(STEPS)), options.repeats
+    cases: dict[str, Any] = {"CartPole-v1, 1 ms a step": SleepingCartPole}
+    cases["Acrobot-v1"] = "Acrobot-v1"
+    watch.begin(len(cases) * repeats)
+    rows, data = [], {}
+    with joined("ray"):
+        for name, env in cases.items():
+            with one_loop(env, None) as here, one_loop(env, ACTORS) as there:
+                speeds: dict[str, list[float]] = {"async_envs": [], "actors": []}
+                for _ in range(repeats):
+                    with watch.turn(name):
+                        for side, loop in zip(speeds, (here, there), strict=True):
+                            began = time.perf_counter()
+                            loop.run(steps)
+                            speeds[side].append(steps / (time.perf_counter() - began))
+            middle = {side: statistics.median(values) for side, values in speeds.items()}
+            ratio = middle["actors"] / middle["async_envs"]
+            data[name] = {**middle, "ratio": ratio}
+            rows.append([name, *(f"{value:,.0f}" for value in middle.values()), f"{ratio:.2f}"])
+    title = f"DQN's host loop, {NUM_ENVS} environments in processes of their own"
+    columns = ["environment", "one process", f"{ACTORS} actors", "ratio"]
+    notes = [f"Env steps per second, medians of {repeats} turns; {usable_cores()} cores."]
+    return suite.Report(title, columns, rows, notes, data)
+
+
+@contextlib.contextmanager
+def one_loop(env: Any, actors: int | None) -> Iterator[Any]:
+    """A host loop past its first calls."""
+    from kytolly.agent.make_agent import make_agent
+    from kytolly.config.dqn import DQNConfig
+    from kytolly.loop.env_runner import make_env_runner
+
+    cfg = DQNConfig(
+        num_envs=NUM_ENVS, async_envs=True, actors=actors, loop="host", warmup_env_steps=500
+    )
+    runner = make_env_runner(cfg, env)
+    try:
+        with contextlib.closing(runner.loop(make_agent(cfg, runner.spec), None)) as loop:
+            loop.run(1_600)
+            yield loop
+    finally:
+        runner.close()
+
+
+def actors_bytes_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """Compute what actors and learner send: nothing is measured."""
+    watch.begin(1)
+    rows, data = [], {}
+    for name, (shape, dtype, hidden, actions) in KINDS.items():
+        obs = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        row = 2 * obs + 8 + 4 + 1 + 1  # both observations, action, reward, two flags
+        if hidden is None:
+            weights = 4 * (NATURE_CNN_WEIGHTS + 513 * actions)
+        else:
+            sizes = [int(np.prod(shape)), *hidden, actions]
+            weights = 4 * sum((a + 1) * b for a, b in itertools.pairwise(sizes))
+        most = [GIGABIT / (row + ACTORS * weights / block) for block in BLOCKS]
+        data[name] = {"row": row, "weights": weights, "most": most}
+        rows.append([name, f"{row:,}", f"{weights:,}", *(f"{value:,.0f}" for value in most)])
+    columns = ["environment", "bytes of a row", "of the weights"]
+    columns += [f"env steps/s, block {block:,}" for block in BLOCKS]
+    notes = [
+        f"A row is two observations, action, reward and two flags; each of {ACTORS} actors gets "
+        f"the weights once a block of {' or '.join(map(str, BLOCKS))} env steps "
+        "(`acting_interval_env_steps`)."
+    ]
+    return suite.Report(
+        "What 1 Gbit/s between learner and actors carries", columns, rows, notes, data
+    )
+
+
+def cluster_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """Time seeds side by side without Ray and by a local Ray, each in turn."""
+    count = options.seeds or (2 if options.quick else SEEDS)
+    flags = (*TRAIN, "--total-env-steps", options.count(20_000), "--seeds", f"0-{count - 1}")
+    sides = {
+        "--apart": ("--apart", "--jobs", str(usable_cores())),
+        "--on ray": ("--on", "ray"),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    watch.begin(options.repeats * len(sides))
+    with tempfile.TemporaryDirectory(prefix="kytolly-cluster-") as name:
+        for turn in range(options.repeats):
+            for side, words in sides.items():
+                folder = Path(name) / f"{side.split()[-1].strip('-')}-{turn}"
+                with watch.turn(side):
+                    began = time.perf_counter()
+                    suite.run_module(
+                        suite.COMMAND, (*flags, *words, "--log-dir", str(folder)), None, {}
+                    )
+                    seconds[side].append(time.perf_counter() - began)
+    middle = {side: statistics.median(values) for side, values in seconds.items()}
+    ratio = middle["--on ray"] / middle["--apart"]
+    rows = [[side, f"{value:.1f}"] for side, value in middle.items()] + [["ratio", f"{ratio:.2f}"]]
+    title = f"{count} seeds of PPO on CartPole, {usable_cores()} cores"
+    notes = [f"Seconds of the whole command, Ray's start within; medians of {options.repeats}."]
+    return suite.Report(title, ["side", "seconds"], rows, notes, {**seconds, "ratio": ratio})

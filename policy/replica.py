@@ -1,0 +1,111 @@
+"""One of several devices that train an agent together, while its program is traced."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from kytolly.policy.base import Loss
+from kytolly.policy.batch import map_columns, present, with_present
+
+
+class Replica:
+    """A device's part of all rows, and what it exchanges with the others.
+
+    The exchange is a sum over the devices, the one collective operation that XLA compiles. Each
+    call of `sum` is a place in the program, which all devices must pass in the same order.
+
+    Args:
+        index: Number of the device, from 0.
+        count: Devices.
+        group: Number of the group that they are, another one for other devices.
+        key: First of the numbers that tell the sums of a program apart.
+    """
+
+    def __init__(self, index: int, count: int, group: int, key: int):
+        self.index, self.count, self.group = index, count, group
+        self._keys = itertools.count(key)
+
+    def own(self, column: tf.Tensor, axis: int = 0) -> tf.Tensor:
+        """This device's part of a column, `count` equal ones along an axis."""
+        return tf.split(column, self.count, axis=axis)[self.index]
+
+    def own_rows(self, batch: Any) -> Any:
+        """The part [B / count, ...] of a batch's columns [B, ...]; those of fewer rows stay."""
+        rows = max(column.shape[0] for column in present(batch))
+        return map_columns(lambda x: self.own(x) if x.shape[0] == rows else x, batch)
+
+    def sum(self, tensor: tf.Tensor) -> tf.Tensor:
+        """The sum of the tensors of all devices, the same bits on each."""
+        return tf.raw_ops.CollectiveReduceV2(
+            input=tensor,
+            group_size=self.count,
+            group_key=self.group,
+            instance_key=next(self._keys),
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+        )
+
+    def all(self, column: tf.Tensor, axis: int = 0) -> tf.Tensor:
+        """The parts of all devices along an axis, of float32 or int32."""
+        size = int(column.shape[axis])
+        padding = [[0, 0] for _ in column.shape]
+        padding[axis] = [self.index * size, (self.count - 1 - self.index) * size]
+        return self.sum(tf.pad(column, padding))
+
+    def all_columns(self, structure: Any, axis: int) -> Any:
+        """The same for each column of a structure, of any type, bit for bit and in one exchange.
+
+        The axes up to that one are the same in all columns.
+        """
+        columns = present(structure)
+        words = [as_words(column, axis) for column in columns]
+        widths = [int(part.shape[-1]) for part in words]
+        parts = tf.split(self.all(tf.concat(words, axis=-1), axis), widths, axis=-1)
+        pairs = zip(columns, parts, strict=True)
+        return with_present(structure, [from_words(column, part) for column, part in pairs])
+
+    def mean(self, gradient: tf.Tensor, loss: Loss) -> tuple[tf.Tensor, Loss]:
+        """The means over devices of a gradient [W] and of a loss, and the errors of all rows."""
+        parts = [gradient, loss.metrics, loss.loss[tf.newaxis]]
+        sizes = [int(part.shape[0]) for part in parts]
+        errors: Sequence[tf.Tensor] = []
+        if loss.td_error is not None:
+            before, rows = self.index, int(loss.td_error.shape[0])
+            after = self.count - 1 - before
+            errors = [tf.pad(loss.td_error, [[before * rows, after * rows]])]
+            sizes.append(self.count * rows)
+        means = tf.concat(parts, axis=0) / self.count
+        gradient, metrics, value, *errors = tf.split(
+            self.sum(tf.concat([means, *errors], axis=0)), sizes
+        )
+        return gradient, Loss(value[0], errors[0] if errors else None, metrics)
+
+
+def as_words(column: tf.Tensor, axis: int) -> tf.Tensor:
+    """[..., N] int32 with the bits of a column [..., *row], whose rows begin after an axis."""
+    column = tf.cast(column, tf.uint8) if column.dtype == tf.bool else column
+    flat = tf.reshape(column, [*column.shape[: axis + 1], -1])
+    in_word = 4 // column.dtype.size
+    if in_word > 1:
+        padding = [[0, 0]] * (axis + 1) + [[0, -flat.shape[-1] % in_word]]
+        flat = tf.reshape(tf.pad(flat, padding), [*flat.shape[:-1], -1, in_word])
+    words = flat if flat.dtype == tf.int32 else tf.bitcast(flat, tf.int32)
+    return tf.reshape(words, [*column.shape[: axis + 1], -1])
+
+
+def from_words(column: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+    """[..., *row] of the type and the rows of a column, from [..., N] of its words."""
+    dtype = tf.uint8 if column.dtype == tf.bool else column.dtype
+    leading = words.shape[:-1]
+    row = column.shape[len(leading) :]
+    if dtype.size > 4:
+        words = tf.reshape(words, [*leading, -1, dtype.size // 4])
+    values = words if dtype == tf.int32 else tf.bitcast(words, dtype)
+    values = tf.reshape(values, [*leading, -1])[..., : math.prod(row)]
+    return tf.cast(tf.reshape(values, [*leading, *row]), column.dtype)

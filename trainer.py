@@ -93,7 +93,7 @@ class Trainer:
         """
         began = time.perf_counter()
         cfg, callbacks = make_config(train_cfg), as_callbacks(cb)
-        device = device_name(cfg.device)
+        device, devices = device_name(cfg.device), several_devices(cfg.device)
         if cfg.env_kwargs or cfg.wrappers:
             from kytolly.environment.gym.wrapped import wrapped_source
 
@@ -113,7 +113,7 @@ class Trainer:
                 evaluation_runner = make_evaluation_runner(cfg, evaluation_env, runner)
                 closing.callback(evaluation_runner.close)
             custom = CustomParts(optimizer, policy, first_rate=cfg.learning_rate)
-            training = AgentTraining(runner, evaluation_runner, device, model, custom)
+            training = AgentTraining(runner, evaluation_runner, device, model, custom, devices)
             run = TrainingRun(
                 training, cfg, callbacks, self.log_dir, resume, init_run, self.progress
             )
@@ -190,8 +190,9 @@ class Trainer:
 
         began = time.perf_counter()
         callbacks, device = as_callbacks(cb), device_name(train_cfg.device)
+        devices = several_devices(train_cfg.device)
         cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
-        training = SupervisedTraining(task, device)
+        training = SupervisedTraining(task, device, devices)
         run = TrainingRun(training, cfg, callbacks, self.log_dir, resume, None, self.progress)
         return run.train(began)
 
@@ -220,6 +221,15 @@ class Trainer:
         source = trained.environment() if env is None else env
         network = read_best(trained.folder.path, cfg)
         return evaluate_network(network, cfg, source, episodes, seed, device_name(cfg.device))
+
+
+def several_devices(device: str) -> tuple[str, ...]:
+    """The names of devices that share the work; () where there is one."""
+    if "," not in device and device != "gpus":
+        return ()
+    from kytolly.machine.devices import device_names
+
+    return device_names(device)
 
 
 def print_progress(line: str) -> None:

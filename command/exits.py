@@ -217,5 +217,5 @@ def users_problem(error: Exception) -> str | None:
 
 def says_what_to_do(error: Exception) -> bool:
     """True for an error of ours that is one line for the user."""
-    ours = {"EnvironmentFault", "OutOfMemory", "NotWritten"}
+    ours = {"DeviceFailed", "EnvironmentFault", "OutOfMemory", "NotWritten"}
     return any(kind.__name__ in ours for kind in type(error).__mro__)

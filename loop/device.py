@@ -146,7 +146,7 @@ class DeviceLoop(tf.Module):
         noise, draws = exploration.noise(noise_bits, agent.env_steps), uniform(env_bits)
         weights, row_noise = agent.policy.acting_weights(network_noise)  # once for all steps
         keeps = exploration.gives_log_prob, agent.policy.keeps_value
-        num_envs = random_bits.shape[1]
+        num_envs = int(random_bits.shape[1] or 0)
         spec = rollout_spec(self.env.spec, num_envs, *keeps)  # what a step gives
         packs = is_straight()
         summed = [tf.TensorSpec([num_envs, 3])] * packs  # what `episodes` adds up elsewhere

@@ -12,18 +12,20 @@ import functools
 import math
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.config.run import RunConfig
+from kytolly.loop.base import Loop
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.member_state import METHODS
-from kytolly.loop.population import member_variables
+from kytolly.loop.population import learner_variables, member_variables
 from kytolly.loop.program import Program
+from kytolly.loop.supervised import Learner, SupervisedLoop
 from kytolly.policy.base import Policy
 from kytolly.policy.replica import Replica
 
@@ -38,7 +40,7 @@ class DeviceFailed(RuntimeError):
 
 
 class Replicas:
-    """The variables of a learner on several devices, and programs that run on all at once.
+    """The variables of a learner, on each of several devices.
 
     The learner's own variables are those of the first device, but for the divided ones, which are
     whole, and which `gather` brings up to date.
@@ -91,32 +93,12 @@ class Replicas:
             if id(one) in self.divided:
                 one.assign(np.concatenate([part.numpy() for part in parts]))
 
-    def program(
-        self, function: Callable[..., Result], signature: Sequence[object], xla: bool
-    ) -> Callable[..., Result]:
-        """A function as a program of each device; a call runs all, and gives the first's result.
-
-        On CPUs, whose XLA knows no exchange, it is not compiled.
-        """
-        key = int(np.random.SeedSequence().generate_state(1)[0] % 2**20) * KEYS
-        xla = xla and all("GPU" in device for device in self.devices)
-        programs = [
-            Program(functools.partial(self._trace, function, index, key), signature, xla, device)
-            for index, device in enumerate(self.devices)
-        ]
-
-        def run(*args: object) -> Result:
-            for program in programs:
-                program.trace()
-                self._require_own_variables(program)
-            return self._run_together([functools.partial(each, *args) for each in programs])[0]
-
-        return run
-
-    def _trace(self, function: Callable[..., Result], index: int, key: int, *args: Any) -> Result:
+    def trace(self, function: Callable[..., Result], index: int, key: int, *args: Any) -> Result:
         """The function with a device's variables in place of the learner's."""
         copies = self.copies[index]
-        pairs = [pair for pair in zip(self.variables, copies, strict=True) if pair[0] is not pair[1]]
+        pairs = [
+            pair for pair in zip(self.variables, copies, strict=True) if pair[0] is not pair[1]
+        ]
         self.policy.replica = Replica(index, len(self.devices), self.group, key)
         try:
             for variable, copy in pairs:
@@ -129,60 +111,111 @@ class Replicas:
                 for name in METHODS.split():
                     vars(variable).pop(name, None)
 
-    def _require_own_variables(self, program: Program) -> None:
-        """Refuse a program that reads another device's variables, which are not the learner's."""
-        if any(
-            handle.dtype == tf.resource and not handle.device.endswith(str(program.device)[1:])
-            for handle in program.captured
-        ):
-            raise ValueError(
-                "the environment or the network has variables that are not its state, expected "
-                "none, as each device needs its own. Make them constants, or train on one device."
-            )
 
-    def _run_together(self, calls: Sequence[Callable[[], Result]]) -> list[Result]:
-        results: dict[int, Result] = {}
-        errors: dict[int, Exception] = {}
-        ended = threading.Semaphore(0)
+class ReplicatedProgram(Program):
+    """A function as a program of each device; a call runs all, and gives the first's result.
 
-        def run(index: int) -> None:
-            try:
-                results[index] = calls[index]()
-            except Exception as error:
-                errors.setdefault(index, error)
-            ended.release()
+    On CPUs, whose XLA knows no exchange, it is not compiled.
 
-        # Threads that do not keep the process from ending, should one wait for a dead device.
-        threads = [
-            threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(calls))
+    Args:
+        replicas: The devices.
+        function, signature, xla: As for `Program`.
+    """
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        function: Callable[..., object],
+        signature: Sequence[object],
+        xla: bool,
+    ):
+        xla = xla and all("GPU" in device for device in replicas.devices)
+        super().__init__(function, signature, xla, replicas.devices[0])
+        self.replicas = replicas
+        key = int(np.random.SeedSequence().generate_state(1)[0] % 2**20) * KEYS
+        self.programs = [
+            Program(functools.partial(replicas.trace, function, index, key), signature, xla, device)
+            for index, device in enumerate(replicas.devices)
         ]
-        for thread in threads:
-            thread.start()
-        for _ in calls:
-            ended.acquire()
-            if errors:
-                break
-        if not errors:
-            return [results[index] for index in range(len(calls))]
-        first, error = next(iter(errors.items()))
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        self.failure = (
-            f"device {self.devices[first]} failed among {', '.join(self.devices)} ({reason}), "
-            "expected that all train to the end. The newest checkpoint is whole: resume the run, "
-            "on fewer devices if it fails again."
+
+    def __call__(self, *args: object) -> LoopMetrics:
+        """Run; DeviceFailed where one of the devices cannot."""
+        for program in self.programs:  # here, since only one may be traced at a time
+            program.trace()
+            require_own_variables(program)
+        results, errors = run_together([functools.partial(each, *args) for each in self.programs])
+        self.xla = self.programs[0].xla
+        if errors:
+            index, error = next(iter(errors.items()))
+            self.replicas.failure = failure_text(self.replicas.devices, index, error)
+            raise DeviceFailed(self.replicas.failure)
+        return results[0]
+
+
+def require_own_variables(program: Program) -> None:
+    """Refuse a program that reads another device's variables, which are not the learner's."""
+    if any(
+        handle.dtype == tf.resource and not handle.device.endswith(str(program.device)[1:])
+        for handle in program.captured
+    ):
+        raise ValueError(
+            "the environment, the network or the loss has variables that are not its state, "
+            "expected none, as each device needs its own. Make them constants, or train on one "
+            "device."
         )
-        end_exchanges(self.failure)
-        for thread in threads:
-            thread.join(PATIENCE_SECONDS)
-        raise DeviceFailed(self.failure)
 
 
-def end_exchanges(reason: str) -> None:
+def run_together(
+    calls: Sequence[Callable[[], Result]],
+) -> tuple[dict[int, Result], dict[int, Exception]]:
+    """The results and the errors by place of calls that wait for each other, each in a thread.
+
+    After a first error the others are told to end, and left where they do not.
+    """
+    results: dict[int, Result] = {}
+    errors: dict[int, Exception] = {}
+    ended = threading.Semaphore(0)
+
+    def run(index: int) -> None:
+        try:
+            results[index] = calls[index]()
+        except Exception as error:
+            errors[index] = error
+        ended.release()
+
+    threads = [
+        threading.Thread(target=run, args=(index,), daemon=True) for index in range(len(calls))
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        ended.acquire()
+        if errors:
+            first = dict(errors)
+            end_exchanges()
+            for thread in threads:
+                thread.join(PATIENCE_SECONDS)
+            return results, first
+    return results, errors
+
+
+def failure_text(devices: Sequence[str], index: int, error: Exception) -> str:
+    """One line for a training that a device has ended."""
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    return (
+        f"{devices[index]}, one of {len(devices)} devices that train together, failed ({reason}), "
+        "expected that all train to the end. What was saved before is whole: resume the run, with "
+        "another device if this one fails again."
+    )
+
+
+def end_exchanges() -> None:
     """Wake the devices that wait for one that has failed."""
     from tensorflow.python.eager import context
 
     with contextlib.suppress(Exception):
-        context.context().abort_collective_ops(tf.errors.UNAVAILABLE, reason)
+        tensorflow_context: Any = context.context()
+        tensorflow_context.abort_collective_ops(tf.errors.UNAVAILABLE, "another device has failed")
 
 
 class ReplicatedLoop:
@@ -201,12 +234,19 @@ class ReplicatedLoop:
 
     def __init__(self, loop: DeviceLoop, devices: Sequence[str]):
         agent = loop.agent
-        check_division(agent.cfg, len(devices))
+        cfg, count = agent.cfg, len(devices)
+        check_division(cfg.num_envs, "num_envs", count)
+        rows, names = cfg.rows_per_update // cfg.gradient_accumulation, "batch_size"
+        if "num_minibatches" in type(cfg).__dataclass_fields__:
+            names = "num_minibatches, num_envs or rollout_steps"
+        check_division(rows, "the number of rows of a batch", count, names)
+        check_network(agent.policy.network)
         self.loop, self.agent = loop, agent
         divided = tf.nest.flatten(loop.env_state)
         self.replicas = Replicas(agent.policy, devices, member_variables(loop), divided)
         number = [tf.TensorSpec([], tf.int32)]
-        self.program = self.replicas.program(loop.program.function, number, agent.cfg.xla)
+        function, xla = loop.program.function, agent.cfg.xla
+        self.program = ReplicatedProgram(self.replicas, function, number, xla)
         self._has_state = False
 
     def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:
@@ -237,15 +277,68 @@ class ReplicatedLoop:
         """Nothing to release."""
 
 
-def check_division(cfg: RunConfig, count: int) -> None:
-    """Refuse environments and batches that `count` devices cannot divide equally."""
-    rows = cfg.rows_per_update // cfg.gradient_accumulation
-    for number, what, advice in (
-        (cfg.num_envs, "num_envs", "num_envs"),
-        (rows, "the rows of a batch", "batch_size, num_minibatches or gradient_accumulation"),
-    ):
-        if number % count:
+class ReplicatedSupervisedLoop(SupervisedLoop):
+    """A `SupervisedLoop` on several devices: each takes a part of the rows of a batch.
+
+    Args:
+        learner: Made on the first device.
+        devices: Such as "/GPU:0", at least two.
+
+    Raises:
+        ValueError: The rows of a batch cannot be divided.
+    """
+
+    def __init__(self, learner: Learner, devices: Sequence[str]):
+        check_division(learner.cfg.batch_size, "batch_size", len(devices))
+        check_network(learner.network)
+        super().__init__(learner, devices[0])
+        self.replicas = Replicas(learner.policy, devices, learner_variables(learner.policy))
+        self._has_state = False
+
+    def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:
+        """As of one device."""
+        if not self._has_state:
+            self.replicas.scatter()
+            self._has_state = True
+        return super().run(amount, deadline)
+
+    def bring_up_to_date(self) -> None:
+        """As of every loop."""
+        self.replicas.gather()
+
+    def _make_program(
+        self, function: Callable[..., LoopMetrics], signature: Sequence[object]
+    ) -> Program:
+        return ReplicatedProgram(self.replicas, function, signature, self.learner.cfg.xla)
+
+
+def replicated_loop(loop: Loop, devices: Sequence[str]) -> ReplicatedLoop:
+    """The loop on several devices; ValueError where it cannot be divided."""
+    if isinstance(loop, DeviceLoop):
+        return ReplicatedLoop(loop, devices)
+    loop.close()
+    raise ValueError(
+        f"device names {len(devices)} devices, and the environment is no tensor code, expected one "
+        "that is: only such environments are divided. Choose one device, or write it as an "
+        "environment.spec.TensorEnvironment."
+    )
+
+
+def check_division(number: int, name: str, count: int, advice: str = "") -> None:
+    """Refuse a number that `count` devices cannot divide equally."""
+    if number % count:
+        raise ValueError(
+            f"{name} is {number:,}, and {count} devices train, expected a multiple of {count}: "
+            f"each takes an equal part. Change {advice or name}, or train on other devices."
+        )
+
+
+def check_network(network: keras.Model) -> None:
+    """Refuse a network that computes with the rows of a batch together."""
+    for layer in network._flatten_layers():
+        if isinstance(layer, keras.layers.BatchNormalization):
             raise ValueError(
-                f"{what} is {number:,}, and {count} devices train, expected a multiple of {count}: "
-                f"each takes an equal part. Change {advice}, or train on other devices."
+                f"the network has the layer {layer.name!r} of batch normalization, expected none "
+                "on several devices, as each sees a part of a batch. Use LayerNormalization, or "
+                "train on one device."
             )

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -273,6 +273,9 @@ class SupervisedLoop:
         seeds = tf.constant(done - call.first, tf.int64)
         return program(seeds, tf.constant(call.first), tf.constant(call.count), call.arguments)
 
+    def bring_up_to_date(self) -> None:
+        """Nothing: the learner has all state."""
+
     def take_idle_seconds(self) -> None:
         """None: a program that waits for nobody."""
 
@@ -291,7 +294,7 @@ class SupervisedLoop:
 
             number = tf.TensorSpec([], tf.int32)
             signature = [tf.TensorSpec([], tf.int64), number, number, self.rows.signature(bucket)]
-            program = Program(update_many, signature, self.xla, self.device)
+            program = self._make_program(update_many, signature)
             zero = tf.constant(0)
             program(tf.constant(0, tf.int64), zero, zero, arguments)  # compiles, does nothing
             self.xla = program.xla
@@ -299,15 +302,22 @@ class SupervisedLoop:
             self.compile_seconds = time.perf_counter() - began
         return self._programs[bucket]
 
+    def _make_program(
+        self, function: Callable[..., LoopMetrics], signature: Sequence[object]
+    ) -> Program:
+        return Program(function, signature, self.xla, self.device)
+
     def _update_many(
         self, bucket: int, offset: tf.Tensor, first: tf.Tensor, count: tf.Tensor, arguments: object
     ) -> LoopMetrics:
-        cfg = self.learner.cfg
+        cfg, replica = self.learner.cfg, self.policy.replica
+        parts = cfg.gradient_accumulation * (1 if replica is None else replica.count)
 
         def update(index: tf.Tensor, sums: LoopMetrics) -> tuple[tf.Tensor, LoopMetrics]:
             batch = self.rows.batch(bucket, arguments, index)
             number = offset + tf.cast(index, tf.int64)
-            batch["seed"] = update_seeds(cfg.seed, number, cfg.gradient_accumulation)
+            seeds = update_seeds(cfg.seed, number, parts)
+            batch["seed"] = seeds if replica is None else replica.own(seeds)
             return index + 1, sums.with_update(self.policy.update(batch).metrics)
 
         zeros = LoopMetrics.zeros(self.learner)
@@ -418,12 +428,13 @@ class SupervisedTraining:
     Args:
         task: Data, a network and a loss.
         device: Where to train, such as "/GPU:0"; None leaves it to TensorFlow.
+        devices: Those that share the work, `device` first; () for one.
     """
 
     unit = "updates"
 
-    def __init__(self, task: Task, device: str | None):
-        self.task, self.device = task, device
+    def __init__(self, task: Task, device: str | None, devices: Sequence[str] = ()):
+        self.task, self.device, self.devices = task, device, devices
         self._network: keras.Model | None = None  # goes on to learn: the task may hold on to it
 
     @contextlib.contextmanager
@@ -433,4 +444,8 @@ class SupervisedTraining:
             learner = Learner(self.task, cfg, self._network)
         self._network = learner.network
         loop = SupervisedLoop(learner, self.device)
+        if self.devices:
+            from kytolly.loop.replicas import ReplicatedSupervisedLoop
+
+            loop = ReplicatedSupervisedLoop(learner, self.devices)
         yield Parts(learner, loop, SupervisedReport(learner, loop), keeps_network=True)

@@ -93,7 +93,7 @@ def as_words(column: tf.Tensor, axis: int) -> tf.Tensor:
     flat = tf.reshape(column, [*column.shape[: axis + 1], -1])
     in_word = 4 // column.dtype.size
     if in_word > 1:
-        padding = [[0, 0]] * (axis + 1) + [[0, -flat.shape[-1] % in_word]]
+        padding = [[0, 0]] * (axis + 1) + [[0, -int(flat.shape[-1]) % in_word]]
         flat = tf.reshape(tf.pad(flat, padding), [*flat.shape[:-1], -1, in_word])
     words = flat if flat.dtype == tf.int32 else tf.bitcast(flat, tf.int32)
     return tf.reshape(words, [*column.shape[: axis + 1], -1])
@@ -103,7 +103,7 @@ def from_words(column: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     """[..., *row] of the type and the rows of a column, from [..., N] of its words."""
     dtype = tf.uint8 if column.dtype == tf.bool else column.dtype
     leading = words.shape[:-1]
-    row = column.shape[len(leading) :]
+    row = column.shape[len(leading) :].as_list()
     if dtype.size > 4:
         words = tf.reshape(words, [*leading, -1, dtype.size // 4])
     values = words if dtype == tf.int32 else tf.bitcast(words, dtype)

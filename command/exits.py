@@ -74,6 +74,8 @@ def exit_status(command: Callable[[], int]) -> int:
             if os.environ.get("KYTOLLY_TRACEBACK") or problem is None:
                 raise
             print_problem(problem)
+            if type(error).__name__ == "DeviceFailed":
+                return 1
             if not disk_problem(error):
                 return 2
             silence_standard_output()

@@ -292,7 +292,8 @@ class ReplicatedSupervisedLoop(SupervisedLoop):
         check_division(learner.cfg.batch_size, "batch_size", len(devices))
         check_network(learner.network)
         super().__init__(learner, devices[0])
-        self.replicas = Replicas(learner.policy, devices, learner_variables(learner.policy))
+        variables = learner_variables(learner.policy, learner.rows.variables)
+        self.replicas = Replicas(learner.policy, devices, variables)
         self._has_state = False
 
     def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:

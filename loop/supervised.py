@@ -66,6 +66,11 @@ class Rows(Protocol):
     def sampler(self) -> Sampler: ...
 
     @property
+    def variables(self) -> Sequence[tf.Variable]:
+        """The variables that `batch` reads."""
+        ...
+
+    @property
     def updates_per_epoch(self) -> int:
         """Updates in which every row has its turn."""
         ...

@@ -103,7 +103,7 @@ def from_words(column: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     """[..., *row] of the type and the rows of a column, from [..., N] of its words."""
     dtype = tf.uint8 if column.dtype == tf.bool else column.dtype
     leading = words.shape[:-1]
-    row = column.shape[len(leading) :].as_list()
+    row = column.shape.as_list()[len(leading) :]
     if dtype.size > 4:
         words = tf.reshape(words, [*leading, -1, dtype.size // 4])
     values = words if dtype == tf.int32 else tf.bitcast(words, dtype)

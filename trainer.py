@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from kytolly.machine.facts import device_name, require_tensorflow_backend, xla_enabled
+from kytolly.machine.facts import device_name, device_names, require_tensorflow_backend, xla_enabled
 
 require_tensorflow_backend()
 
@@ -93,7 +93,7 @@ class Trainer:
         """
         began = time.perf_counter()
         cfg, callbacks = make_config(train_cfg), as_callbacks(cb)
-        device, devices = device_name(cfg.device), several_devices(cfg.device)
+        device, devices = device_name(cfg.device), device_names(cfg.device)
         if cfg.env_kwargs or cfg.wrappers:
             from kytolly.environment.gym.wrapped import wrapped_source
 
@@ -190,9 +190,13 @@ class Trainer:
 
         began = time.perf_counter()
         callbacks, device = as_callbacks(cb), device_name(train_cfg.device)
-        devices = several_devices(train_cfg.device)
+        make_loop = None
+        if devices := device_names(train_cfg.device):
+            from kytolly.loop.replicas import supervised_loops
+
+            make_loop = supervised_loops(devices)
         cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
-        training = SupervisedTraining(task, device, devices)
+        training = SupervisedTraining(task, device, make_loop)
         run = TrainingRun(training, cfg, callbacks, self.log_dir, resume, None, self.progress)
         return run.train(began)
 
@@ -221,15 +225,6 @@ class Trainer:
         source = trained.environment() if env is None else env
         network = read_best(trained.folder.path, cfg)
         return evaluate_network(network, cfg, source, episodes, seed, device_name(cfg.device))
-
-
-def several_devices(device: str) -> tuple[str, ...]:
-    """The names of devices that share the work; () where there is one."""
-    if "," not in device and device != "gpus":
-        return ()
-    from kytolly.machine.devices import device_names
-
-    return device_names(device)
 
 
 def print_progress(line: str) -> None:

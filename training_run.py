@@ -273,11 +273,12 @@ class AgentTraining:
                 from kytolly.deployment.initial_weights import load_initial_weights
 
                 load_initial_weights(agent, init_run)
-            loop = runner.loop(agent, self.device)
-        if self.devices:
-            from kytolly.loop.replicas import replicated_loop
+            if self.devices:
+                from kytolly.loop.replicas import replicated_loop
 
-            loop = replicated_loop(loop, self.devices)
+                loop = replicated_loop(runner, agent, self.devices)
+            else:
+                loop = runner.loop(agent, self.device)
         try:
             report = AgentReport(runner, self.evaluation_runner, agent, loop, self.device)
             yield Parts(agent, loop, report)

@@ -32,10 +32,7 @@ DEVICE = Meta(
     r"|(cpu|gpu|cuda):[0-9]{1,3}(,(cpu|gpu|cuda):[0-9]{1,3})+)\Z",
     description="auto, cpu, gpu or gpu:N, or several as gpus or gpu:0,gpu:1",
 )
-DEVICE_HELP = (
-    "where training runs: auto (the first GPU, if any), cpu, gpu or gpu:N; gpus or gpu:0,gpu:1 "
-    "divide the work"
-)
+DEVICE_HELP = "auto (the first GPU, if any), cpu, gpu or gpu:N; several: gpus or gpu:0,gpu:1"
 
 SCHEDULES = Meta(description="schedules by setting, as in learning_rate=cosine")
 ON_OOM = (

@@ -238,8 +238,7 @@ class DeviceLoop(tf.Module):
         shape = [self.rollout_steps, self.num_envs, self.random_words_per_env_step]
         acting_bits, replica = tf.reshape(acting_bits, shape), agent.policy.replica
         if replica is not None:  # of the same draws, those of its environments
-            acting_bits = replica.own(acting_bits, axis=1)
-            numbers = None if numbers is None else replica.own(numbers)
+            acting_bits, numbers = replica.own_draws(acting_bits, numbers)
         state, rollout, episodes = self.collect(state, acting_bits, numbers)
         if replica is not None:
             rollout, episodes = replica.all_columns(rollout, axis=1), replica.sum(episodes)

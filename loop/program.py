@@ -43,8 +43,8 @@ class Program:
             self.xla, self._ready = False, None
             return self(*args)
 
-    def trace(self) -> None:
-        """Trace the function, unless that was done."""
+    def trace(self) -> Any:
+        """The traced function; what was traced before is not traced anew."""
         if self._ready is None:
             with tf.device(self.device):
                 self._ready = tf.function(
@@ -53,11 +53,7 @@ class Program:
                     autograph=False,
                     input_signature=self.signature,
                 ).get_concrete_function()
-
-    @property
-    def captured(self) -> Sequence[tf.Tensor]:
-        """What the traced function takes beside its arguments: handles of variables, mostly."""
-        return () if self._ready is None else self._ready.captured_inputs
+        return self._ready
 
     def _on_device(self, *args: object) -> object:
         with tf.device(self.device):  # a graph does not take over the device around it

@@ -13,13 +13,14 @@ import math
 import threading
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.loop.base import Loop
+from kytolly.agent.kytolly import KytollyAgent
+from kytolly.loop.base import EnvRunner
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.member_state import METHODS
@@ -141,7 +142,6 @@ class ReplicatedProgram(Program):
     def __call__(self, *args: object) -> LoopMetrics:
         """Run; DeviceFailed where one of the devices cannot."""
         for program in self.programs:  # here, since only one may be traced at a time
-            program.trace()
             require_own_variables(program)
         results, errors = run_together([functools.partial(each, *args) for each in self.programs])
         self.xla = self.programs[0].xla
@@ -156,7 +156,7 @@ def require_own_variables(program: Program) -> None:
     """Refuse a program that reads another device's variables, which are not the learner's."""
     if any(
         handle.dtype == tf.resource and not handle.device.endswith(str(program.device)[1:])
-        for handle in program.captured
+        for handle in program.trace().captured_inputs
     ):
         raise ValueError(
             "the environment, the network or the loss has variables that are not its state, "
@@ -313,16 +313,22 @@ class ReplicatedSupervisedLoop(SupervisedLoop):
         return ReplicatedProgram(self.replicas, function, signature, self.learner.cfg.xla)
 
 
-def replicated_loop(loop: Loop, devices: Sequence[str]) -> ReplicatedLoop:
-    """The loop on several devices; ValueError where it cannot be divided."""
-    if isinstance(loop, DeviceLoop):
-        return ReplicatedLoop(loop, devices)
-    loop.close()
-    raise ValueError(
-        f"device names {len(devices)} devices, and the environment is no tensor code, expected one "
-        "that is: only such environments are divided. Choose one device, or write it as an "
-        "environment.spec.TensorEnvironment."
-    )
+def supervised_loops(devices: Sequence[str]) -> Callable[[Learner], SupervisedLoop]:
+    """A function that makes the loop of a learner on these devices."""
+    return lambda learner: ReplicatedSupervisedLoop(learner, devices)
+
+
+def replicated_loop(
+    runner: EnvRunner, agent: KytollyAgent, devices: Sequence[str]
+) -> ReplicatedLoop:
+    """The loop that trains an agent on several devices; ValueError where it cannot be divided."""
+    if runner.loop_name == "host":
+        raise ValueError(
+            f"device names {len(devices)} devices, and the environment is no tensor code, expected "
+            "one that is: only such environments are divided. Choose one device, or write it as an "
+            "environment.spec.TensorEnvironment."
+        )
+    return ReplicatedLoop(cast(DeviceLoop, runner.loop(agent, devices[0])), devices)
 
 
 def check_division(number: int, name: str, count: int, advice: str = "") -> None:

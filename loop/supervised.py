@@ -433,13 +433,18 @@ class SupervisedTraining:
     Args:
         task: Data, a network and a loss.
         device: Where to train, such as "/GPU:0"; None leaves it to TensorFlow.
-        devices: Those that share the work, `device` first; () for one.
+        make_loop: Makes what trains a learner, as on several devices; None: a `SupervisedLoop`.
     """
 
     unit = "updates"
 
-    def __init__(self, task: Task, device: str | None, devices: Sequence[str] = ()):
-        self.task, self.device, self.devices = task, device, devices
+    def __init__(
+        self,
+        task: Task,
+        device: str | None,
+        make_loop: Callable[[Learner], SupervisedLoop] | None = None,
+    ):
+        self.task, self.device, self.make_loop = task, device, make_loop
         self._network: keras.Model | None = None  # goes on to learn: the task may hold on to it
 
     @contextlib.contextmanager
@@ -448,9 +453,5 @@ class SupervisedTraining:
         with tf.device(self.device):
             learner = Learner(self.task, cfg, self._network)
         self._network = learner.network
-        loop = SupervisedLoop(learner, self.device)
-        if self.devices:
-            from kytolly.loop.replicas import ReplicatedSupervisedLoop
-
-            loop = ReplicatedSupervisedLoop(learner, self.devices)
+        loop = (self.make_loop or (lambda one: SupervisedLoop(one, self.device)))(learner)
         yield Parts(learner, loop, SupervisedReport(learner, loop), keeps_network=True)

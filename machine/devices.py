@@ -5,7 +5,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 
-def device_names(device: str) -> tuple[str, ...]:
+def names_of_several(device: str) -> tuple[str, ...]:
     """TensorFlow's names for `gpus`, `gpu:0,gpu:1` or `cpu:0,cpu:1`; () for less than two.
 
     Devices of the CPU are made here, before TensorFlow computes for the first time.

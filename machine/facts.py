@@ -69,6 +69,15 @@ def device_name(device: str) -> str | None:
     return f"/GPU:{number or 0}"
 
 
+def device_names(device: str) -> tuple[str, ...]:
+    """TensorFlow's names for the devices that share the work; () where there is one."""
+    if "," not in device and device != "gpus":
+        return ()
+    from kytolly.machine.devices import names_of_several
+
+    return names_of_several(device)
+
+
 def available_memory_bytes() -> int | None:
     """Memory that this process can still take, cut to a container's limit; None if unknown."""
     meminfo = Path("/proc/meminfo")

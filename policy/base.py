@@ -217,8 +217,8 @@ class Policy(tf.Module):
         parts, loss = self.weight_gradients(batch, hyper)
         vector = self.weights.join(parts)
         if self.replica is not None:
-            vector, loss = self.replica.mean(vector, loss)
-            parts = [vector]
+            vector, *means = self.replica.mean(vector, *loss)
+            parts, loss = [vector], Loss(*means)
         apart = len(parts) <= FEW_PARTS and not on_gpu()  # where each sum would be a kernel
         squares = [squared_norm(part) for part in (parts if apart else [vector])]
         norm, loss_scale = tf.sqrt(tf.add_n(squares)), self.optimizer.scale_loss(1.0)

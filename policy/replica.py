@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from kytolly.policy.base import Loss
 from kytolly.policy.batch import map_columns, present, with_present
 
 
@@ -33,6 +31,12 @@ class Replica:
     def own(self, column: tf.Tensor, axis: int = 0) -> tf.Tensor:
         """This device's part of a column, `count` equal ones along an axis."""
         return tf.split(column, self.count, axis=axis)[self.index]
+
+    def own_draws(
+        self, random_bits: tf.Tensor, numbers: tf.Tensor | None
+    ) -> tuple[tf.Tensor, tf.Tensor | None]:
+        """The part of draws [T, E, N] and [E, N], if any, for this device's environments."""
+        return self.own(random_bits, axis=1), None if numbers is None else self.own(numbers)
 
     def own_rows(self, batch: Any) -> Any:
         """The part [B / count, ...] of a batch's columns [B, ...]; those of fewer rows stay."""
@@ -70,21 +74,21 @@ class Replica:
         pairs = zip(columns, parts, strict=True)
         return with_present(structure, [from_words(column, part) for column, part in pairs])
 
-    def mean(self, gradient: tf.Tensor, loss: Loss) -> tuple[tf.Tensor, Loss]:
-        """The means over devices of a gradient [W] and of a loss, and the errors of all rows."""
-        parts = [gradient, loss.metrics, loss.loss[tf.newaxis]]
+    def mean(
+        self, gradient: tf.Tensor, loss: tf.Tensor, td_error: tf.Tensor | None, metrics: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None, tf.Tensor]:
+        """The means over devices of a gradient [W] and of a `Loss`, and the errors of all rows."""
+        parts = [gradient, loss[tf.newaxis], metrics]
         sizes = [int(part.shape[0]) for part in parts]
-        errors: Sequence[tf.Tensor] = []
-        if loss.td_error is not None:
-            before, rows = self.index, int(loss.td_error.shape[0])
-            after = self.count - 1 - before
-            errors = [tf.pad(loss.td_error, [[before * rows, after * rows]])]
+        errors: list[tf.Tensor] = []
+        if td_error is not None:
+            rows = int(td_error.shape[0])
+            before, after = self.index * rows, (self.count - 1 - self.index) * rows
+            errors = [tf.pad(td_error, [[before, after]])]
             sizes.append(self.count * rows)
-        means = tf.concat(parts, axis=0) / self.count
-        gradient, metrics, value, *errors = tf.split(
-            self.sum(tf.concat([means, *errors], axis=0)), sizes
-        )
-        return gradient, Loss(value[0], errors[0] if errors else None, metrics)
+        summed = self.sum(tf.concat([tf.concat(parts, axis=0) / self.count, *errors], axis=0))
+        gradient, loss, metrics, *errors = tf.split(summed, sizes)
+        return gradient, loss[0], errors[0] if errors else None, metrics
 
 
 def as_words(column: tf.Tensor, axis: int) -> tf.Tensor:
@@ -103,7 +107,7 @@ def from_words(column: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
     """[..., *row] of the type and the rows of a column, from [..., N] of its words."""
     dtype = tf.uint8 if column.dtype == tf.bool else column.dtype
     leading = words.shape[:-1]
-    row = column.shape.as_list()[len(leading) :]
+    row = [int(n) for n in column.shape[len(leading) :]]
     if dtype.size > 4:
         words = tf.reshape(words, [*leading, -1, dtype.size // 4])
     values = words if dtype == tf.int32 else tf.bitcast(words, dtype)

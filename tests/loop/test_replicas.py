@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from kytolly import Trainer
 from kytolly.config.ppo import PPOConfig
-from kytolly.machine.devices import device_names
+from kytolly.machine.devices import names_of_several
 from kytolly.record.checkpoint import checkpoints
 from kytolly.record.saved_run import SavedRun
 from tests.helpers.cases import learning
@@ -16,8 +16,8 @@ from tests.helpers.new_process import in_new_process
 COMPARE = """
 import json, sys
 import numpy as np, tensorflow as tf
-from kytolly.machine.devices import device_names
-device_names("cpu:0,cpu:1,cpu:2,cpu:3")
+from kytolly.machine.devices import names_of_several
+names_of_several("cpu:0,cpu:1,cpu:2,cpu:3")
 from kytolly.agent.make_agent import make_agent
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop.device import DeviceLoop
@@ -169,9 +169,11 @@ def test_devices_that_cannot_train_together_are_refused(settings, expected, tmp_
 
 def test_gpus_are_named_in_order_and_those_that_exist(monkeypatch):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a", "b"])
-    assert device_names("gpus") == device_names("gpu:0,cuda:1") == ("/GPU:0", "/GPU:1")
-    assert device_names("gpu:1,gpu:0") == ("/GPU:1", "/GPU:0") and device_names("gpu:1") == ()
+    assert names_of_several("gpus") == names_of_several("gpu:0,cuda:1") == ("/GPU:0", "/GPU:1")
+    assert (
+        names_of_several("gpu:1,gpu:0") == ("/GPU:1", "/GPU:0") and names_of_several("gpu:1") == ()
+    )
     with pytest.raises(ValueError, match=r"sees gpu:0, gpu:1\. Name those"):
-        device_names("gpu:0,gpu:2")
+        names_of_several("gpu:0,gpu:2")
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["a"])
-    assert device_names("gpus") == ()
+    assert names_of_several("gpus") == ()

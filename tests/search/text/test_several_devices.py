@@ -7,8 +7,8 @@ from tests.helpers.new_process import in_new_process
 COMPARE = """
 import functools, json, os, sys
 import numpy as np, tensorflow as tf
-from kytolly.machine.devices import device_names
-devices = device_names("cpu:0,cpu:1")
+from kytolly.machine.devices import names_of_several
+devices = names_of_several("cpu:0,cpu:1")
 from kytolly import Trainer
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.replicas import ReplicatedSupervisedLoop

@@ -45,8 +45,10 @@ class Replica:
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         """The sum of the tensors of all devices, the same bits on each."""
-        return tf.raw_ops.CollectiveReduceV2(
-            input=tensor,
+        total = tf.raw_ops.CollectiveReduceV2(
+            # TensorFlow numbers the exchanges of each loop anew, and XLA for GPUs gives those of
+            # one number one layout: so all have one axis.
+            input=tf.reshape(tensor, [-1]),
             group_size=self.count,
             group_key=self.group,
             instance_key=next(self._keys),
@@ -54,6 +56,7 @@ class Replica:
             merge_op="Add",
             final_op="Id",
         )
+        return tf.reshape(total, tensor.shape)
 
     def all(self, column: tf.Tensor, axis: int = 0) -> tf.Tensor:
         """The parts of all devices along an axis, of float32 or int32."""

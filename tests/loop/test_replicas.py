@@ -10,7 +10,6 @@ from kytolly.config.ppo import PPOConfig
 from kytolly.machine.devices import names_of_several
 from kytolly.record.checkpoint import checkpoints
 from kytolly.record.saved_run import SavedRun
-from tests.helpers.cases import learning
 from tests.helpers.new_process import in_new_process
 
 COMPARE = """
@@ -96,7 +95,7 @@ def test_several_devices_learn_what_one_does(case, results):
     assert result["copies"] == 0.0  # bit for bit, on every device
 
 
-@learning
+@pytest.mark.learning
 def test_more_algorithms_learn_on_several_devices_what_they_do_on_one():
     for case, result in compared(MORE_CASES).items():
         assert result["updates"][0] == result["updates"][1] > 0, case

@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
+from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.loop.base import EnvRunner
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
@@ -28,7 +29,8 @@ from kytolly.loop.population import learner_variables, member_variables
 from kytolly.loop.program import Program
 from kytolly.loop.supervised import Learner, SupervisedLoop
 from kytolly.policy.base import Policy
-from kytolly.policy.replica import Replica
+from kytolly.policy.batch import present
+from kytolly.policy.replica import Replica, as_words, from_words
 
 PATIENCE_SECONDS = 10.0  # for the other devices, after one of them has failed
 KEYS = 1_000  # exchanges of a program, at most
@@ -50,7 +52,8 @@ class Replicas:
         policy: Of the learner.
         devices: Such as "/GPU:0", at least two.
         variables: All that the programs read or assign.
-        divided: Those among them of which a device has a part of the first axis.
+        divided: Those among them of which a device has, and needs, a part of the first axis.
+        columns: Those of which it has a part of the rows, and gets the others by an exchange.
     """
 
     def __init__(
@@ -59,30 +62,38 @@ class Replicas:
         devices: Sequence[str],
         variables: Sequence[tf.Variable],
         divided: Sequence[tf.Variable] = (),
+        columns: Sequence[tf.Variable] = (),
     ):
         self.policy, self.devices = policy, tuple(devices)
         self.variables, self.divided = list(variables), {id(variable) for variable in divided}
+        self.columns = {id(variable) for variable in columns}
         self.group = zlib.crc32(",".join(self.devices).encode()) >> 1
         self.failure = ""
-        count = len(self.devices)
         self.copies: list[list[tf.Variable]] = []
         for device in self.devices:
             with tf.device(device):
-                self.copies.append(
-                    [
-                        tf.Variable(tf.split(one, count)[0], trainable=False)
-                        if id(one) in self.divided
-                        else (tf.Variable(one, trainable=False) if self.copies else one)
-                        for one in self.variables
-                    ]
-                )
+                self.copies.append([self._copy(one, not self.copies) for one in self.variables])
+
+    def _copy(self, one: tf.Variable, is_first: bool) -> tf.Variable:
+        if id(one) in self.columns:
+            rows = rows_of_part(one, len(self.devices)) + 1  # one for what others keep
+            return tf.Variable(tf.zeros([rows, *one.shape[1:]], one.dtype), trainable=False)
+        if id(one) in self.divided:
+            return tf.Variable(tf.split(one, len(self.devices))[0], trainable=False)
+        return one if is_first else tf.Variable(one, trainable=False)
 
     def scatter(self) -> None:
         """Give all devices the state that the learner has."""
+        count = len(self.devices)
         for index, copies in enumerate(self.copies):
             for one, copy in zip(self.variables, copies, strict=True):
-                if id(one) in self.divided:
-                    copy.assign(tf.split(one, len(self.devices))[index])
+                if id(one) in self.columns:
+                    rows = rows_of_part(one, count)
+                    part = one.numpy()[index * rows : (index + 1) * rows]
+                    missing = np.zeros([rows + 1 - len(part), *part.shape[1:]], part.dtype)
+                    copy.assign(np.concatenate([part, missing]))
+                elif id(one) in self.divided:
+                    copy.assign(tf.split(one, count)[index])
                 elif copy is not one:
                     copy.assign(one)
 
@@ -91,7 +102,10 @@ class Replicas:
         if self.failure:
             raise DeviceFailed(self.failure)
         for one, *parts in zip(self.variables, *self.copies, strict=True):
-            if id(one) in self.divided:
+            if id(one) in self.columns:
+                rows = np.concatenate([part.numpy()[:-1] for part in parts])
+                one.assign(rows[: one.shape[0]])
+            elif id(one) in self.divided:
                 one.assign(np.concatenate([part.numpy() for part in parts]))
 
     def trace(self, function: Callable[..., Result], index: int, key: int, *args: Any) -> Result:
@@ -100,10 +114,13 @@ class Replicas:
         pairs = [
             pair for pair in zip(self.variables, copies, strict=True) if pair[0] is not pair[1]
         ]
-        self.policy.replica = Replica(index, len(self.devices), self.group, key)
+        replica = self.policy.replica = Replica(index, len(self.devices), self.group, key)
         try:
             for variable, copy in pairs:
-                methods = {name: getattr(copy, name) for name in METHODS.split()}
+                source = copy
+                if id(variable) in self.columns:
+                    source = ColumnPart(copy, replica, rows_of_part(variable, replica.count))
+                methods = {name: getattr(source, name) for name in METHODS.split()}
                 vars(variable).update(methods)
             return function(*args)
         finally:
@@ -111,6 +128,52 @@ class Replicas:
             for variable, _ in pairs:
                 for name in METHODS.split():
                     vars(variable).pop(name, None)
+
+
+class ColumnPart:
+    """A device's part of a memory's column, which gives and takes the rows of the whole.
+
+    It has the methods of a variable by which a memory reads and writes; the others fail.
+
+    Args:
+        part: [rows + 1, ...] the rows, and one to which those of other devices are written.
+        replica: The device.
+        rows: How many it has.
+    """
+
+    def __init__(self, part: tf.Variable, replica: Replica, rows: int):
+        self.part, self.replica, self.rows = part, replica, rows
+
+    def sparse_read(self, indices: tf.Tensor, name: str | None = None) -> tf.Tensor:
+        """[B, ...] rows at [...] places, on whichever device they are."""
+        local = self._local(indices)
+        found = self.part.sparse_read(local)
+        axis = len(local.shape) - 1
+        words = as_words(found, axis)
+        words = tf.where(tf.expand_dims(local, -1) < self.rows, words, 0)
+        return from_words(found, self.replica.sum(words))
+
+    def scatter_nd_update(
+        self, indices: tf.Tensor, updates: tf.Tensor, name: str | None = None
+    ) -> None:
+        """Write those of the rows that this device keeps."""
+        self.part.scatter_nd_update(self._local(indices), updates)
+
+    def _local(self, indices: tf.Tensor) -> tf.Tensor:
+        """The places in the part; `rows` for those of other devices."""
+        local = indices - self.replica.index * self.rows
+        return tf.where((local >= 0) & (local < self.rows), local, self.rows)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def refuse(*args: object, **options: object) -> None:
+            raise NotImplementedError(f"{name} of a column that several devices keep")
+
+        return refuse
+
+
+def rows_of_part(column: tf.Variable, count: int) -> int:
+    """Rows that each of so many devices keeps of a column."""
+    return -(-int(column.shape[0] or 0) // count)
 
 
 class ReplicatedProgram(Program):
@@ -243,7 +306,11 @@ class ReplicatedLoop:
         check_network(agent.policy.network)
         self.loop, self.agent = loop, agent
         divided = tf.nest.flatten(loop.env_state)
-        self.replicas = Replicas(agent.policy, devices, member_variables(loop), divided)
+        columns = []
+        if "replay_capacity" in type(cfg).__dataclass_fields__:
+            columns = columns_on_host(cast(ReplayBuffer, agent.memory))
+        variables = member_variables(loop)
+        self.replicas = Replicas(agent.policy, devices, variables, divided, columns)
         number = [tf.TensorSpec([], tf.int32)]
         function, xla = loop.program.function, agent.cfg.xla
         self.program = ReplicatedProgram(self.replicas, function, number, xla)
@@ -329,6 +396,24 @@ def replicated_loop(
             "environment.spec.TensorEnvironment."
         )
     return ReplicatedLoop(cast(DeviceLoop, runner.loop(agent, devices[0])), devices)
+
+
+def columns_on_host(memory: ReplayBuffer) -> list[tf.Variable]:
+    """The variables with observations, which now lie in the machine's memory, for checkpoints.
+
+    They are nearly all of a memory. Frames of stacks, which are kept apart, are not among them.
+    """
+
+    def move(column: tf.Variable | None) -> tf.Variable | None:
+        return None if column is None else tf.Variable(column, trainable=False)
+
+    with tf.device("/CPU:0"):
+        obs, next_obs = (
+            tf.nest.map_structure(move, part)
+            for part in (memory.columns.obs, memory.columns.next_obs)
+        )
+    memory.columns = memory.columns._replace(obs=obs, next_obs=next_obs)
+    return present((obs, next_obs))
 
 
 def check_division(number: int, name: str, count: int, advice: str = "") -> None:

@@ -44,10 +44,13 @@ def test_a_program_of_two_gpus_compiles_with_its_exchanges_inside(row, tmp_path)
     text = Path(counts["hlo"]).read_text()
     sums = re.findall(r"= (\w+)\[([\d,]+)\]\S* all-reduce(?:-start)?\(", text)
     # The rollout of all environments as words, the episodes that ended, and in each update the
-    # gradient with the metrics and, of Q-learning, the errors of the batch's rows.
-    words = counts["env_steps"] * {"ppo": 13, "dqn-10-envs": 12}[row]
-    episodes, gradient = {"ppo": (3, 9_155 + 7), "dqn-10-envs": (2 * 3, 10_934 + 4 + 128)}[row]
-    assert set(sums) == {("s32", str(words)), ("f32", str(episodes)), ("f32", str(gradient))}
+    # gradient with the metrics and, of Q-learning, the errors of the 128 rows of a batch, whose
+    # observations [4] come from the device that has them.
+    of_row = {
+        "ppo": {("s32", 512 * 13), ("f32", 3), ("f32", 9_155 + 7)},
+        "dqn-10-envs": {("s32", 120), ("f32", 6), ("f32", 10_934 + 4 + 128), ("s32", 2 * 128 * 4)},
+    }
+    assert {(kind, int(size)) for kind, size in sums} == of_row[row]
     assert counts["env_steps"] == gpu_costs.PROGRAMS[row].env_steps
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from kytolly.machine.facts import device_name, require_tensorflow_backend, xla_enabled
+from kytolly.machine.facts import device_name, device_names, require_tensorflow_backend, xla_enabled
 
 require_tensorflow_backend()
 
@@ -93,7 +93,7 @@ class Trainer:
         """
         began = time.perf_counter()
         cfg, callbacks = make_config(train_cfg), as_callbacks(cb)
-        device = device_name(cfg.device)
+        device, devices = device_name(cfg.device), device_names(cfg.device)
         if cfg.env_kwargs or cfg.wrappers:
             from kytolly.environment.gym.wrapped import wrapped_source
 
@@ -117,7 +117,7 @@ class Trainer:
                 evaluation_runner = make_evaluation_runner(cfg, evaluation_env, runner)
                 closing.callback(evaluation_runner.close)
             custom = CustomParts(optimizer, policy, first_rate=cfg.learning_rate)
-            training = AgentTraining(runner, evaluation_runner, device, model, custom)
+            training = AgentTraining(runner, evaluation_runner, device, model, custom, devices)
             run = TrainingRun(
                 training, cfg, callbacks, self.log_dir, resume, init_run, self.progress
             )
@@ -194,8 +194,13 @@ class Trainer:
 
         began = time.perf_counter()
         callbacks, device = as_callbacks(cb), device_name(train_cfg.device)
+        make_loop = None
+        if devices := device_names(train_cfg.device):
+            from kytolly.loop.replicas import supervised_loops
+
+            make_loop = supervised_loops(devices)
         cfg = dataclasses.replace(train_cfg, xla=train_cfg.xla and xla_enabled())
-        training = SupervisedTraining(task, device)
+        training = SupervisedTraining(task, device, make_loop)
         run = TrainingRun(training, cfg, callbacks, self.log_dir, resume, None, self.progress)
         return run.train(began)
 

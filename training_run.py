@@ -242,6 +242,7 @@ class AgentTraining:
         device: Where to train; None: on the CPU.
         model: The user's network, as `Trainer.train` takes it.
         custom: The user's optimizer and policy.
+        devices: Those that share the work, `device` first; () for one.
     """
 
     unit = "env_steps"
@@ -253,7 +254,9 @@ class AgentTraining:
         device: str | None,
         model: Model | None = None,
         custom: CustomParts | None = None,
+        devices: Sequence[str] = (),
     ):
+        self.devices = devices
         self.runner, self.evaluation_runner, self.device = runner, evaluation_runner, device
         self.model, self.custom = model, custom
 
@@ -270,7 +273,12 @@ class AgentTraining:
                 from kytolly.deployment.initial_weights import load_initial_weights
 
                 load_initial_weights(agent, init_run)
-            loop = runner.loop(agent, self.device)
+            if self.devices:
+                from kytolly.loop.replicas import replicated_loop
+
+                loop = replicated_loop(runner, agent, self.devices)
+            else:
+                loop = runner.loop(agent, self.device)
         try:
             report = AgentReport(runner, self.evaluation_runner, agent, loop, self.device)
             yield Parts(agent, loop, report)

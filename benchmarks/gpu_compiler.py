@@ -37,6 +37,7 @@ class CompilerSettings:
 
     program: str = setting("", "file with StableHLO")
     gpu: str = setting("sm_90", "compute capability of the GPU")
+    devices: int = setting(1, "GPUs that run it together")
 
 
 def why_unusable() -> str:
@@ -105,18 +106,19 @@ def run(settings: CompilerSettings) -> Result:
     api = xla_client.load_pjrt_plugin_dynamically("cuda", str(library))
     xla_client.initialize_pjrt_plugin("cuda")
     topology = xla_client.make_c_api_device_topology(
-        api, settings.gpu, target_config=target.description, topology="1x1x1"
+        api, settings.gpu, target_config=target.description, topology=f"1x1x{settings.devices}"
     )
-    device = topology._make_compile_only_devices()[0]
+    devices = tuple(topology._make_compile_only_devices())
     begin = time.perf_counter()
     with mlir.make_ir_context():
         module = ir.Module.parse(Path(settings.program).read_bytes())
         drop_copies(module)
         options = xla_client.CompileOptions()
-        options.num_replicas = options.num_partitions = 1
-        options.device_assignment = xla_client.DeviceAssignment.create(np.array([[device.id]]))
-        program = device.client.compile(
-            module, executable_devices=xla_client.DeviceList((device,)), compile_options=options
+        options.num_replicas, options.num_partitions = len(devices), 1
+        places = np.array([[device.id] for device in devices])
+        options.device_assignment = xla_client.DeviceAssignment.create(places)
+        program = devices[0].client.compile(
+            module, executable_devices=xla_client.DeviceList(devices), compile_options=options
         )
     seconds = time.perf_counter() - begin
     file = f"{settings.program}.{settings.gpu}.hlo"

@@ -113,9 +113,10 @@ class DumpSettings:
 
     row: str = setting("dqn", f"program: {', '.join(ROWS)}")
     folder: str = setting(".", "folder that gets the files")
+    devices: int = setting(1, "GPUs that train together, of which the first one's program it is")
 
 
-def dump(row: str, folder: Path) -> Result:
+def dump(row: str, folder: Path, devices: int = 1) -> Result:
     """Write the program of a row and its inputs; returns the sizes of an iteration."""
     import numpy as np
     import tensorflow as tf
@@ -128,13 +129,18 @@ def dump(row: str, folder: Path) -> Result:
     loop, agent = core.make_loop(work.cfg, work.env, "device")
     if not isinstance(loop, DeviceLoop):
         raise TypeError(f"{row} has no device loop.")
-    signature = [tf.TensorSpec([], tf.int32)]
+    signature, function = [tf.TensorSpec([], tf.int32)], loop.program.function
     agents = ROWS[row].agents
-    trained = loop if agents == 1 else MappedPopulation(loop, agents)
+    if agents > 1:
+        function = MappedPopulation(loop, agents).program.function
+    elif devices > 1:
+        from kytolly.loop.replicas import ReplicatedLoop
+
+        function = ReplicatedLoop(loop, [CPU] * devices).program.programs[0].function
 
     def run_on_gpu(iterations: tf.Tensor) -> object:
         with tf.device("/GPU:0"):
-            return trained._run(iterations)
+            return function(iterations)
 
     program = tf.function(run_on_gpu, jit_compile=True, autograph=False, input_signature=signature)
     lowered = program.experimental_get_compiler_ir(tf.constant(1, tf.int32))
@@ -147,6 +153,7 @@ def dump(row: str, folder: Path) -> Result:
     np.savez(f"{file}.npz", *inputs, env_steps_per_iteration=np.int64(steps))
     return {
         "program": str(file),
+        "devices": devices,
         "steps": loop.rollout_steps,
         "env_steps": steps,
         "updates": agent.memory.updates,
@@ -159,7 +166,7 @@ def run(settings: DumpSettings) -> Result:
     if settings.row not in ROWS:
         refuse(f"--row is {settings.row!r}, expected one of {', '.join(ROWS)}.")
     configure_without_cache()
-    return dump(settings.row, Path(settings.folder))
+    return dump(settings.row, Path(settings.folder), settings.devices)
 
 
 PROGRAM = Program(run, (DumpSettings,))

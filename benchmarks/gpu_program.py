@@ -163,6 +163,7 @@ def compiled(side: Side, gpu: str) -> dict[str, Any]:
 def compile_and_count(written: dict[str, Any], gpu: str) -> dict[str, Any]:
     """Compile a program that was written, and count an iteration."""
     words = ("--program", written["program"], "--gpu", gpu)
+    words += ("--devices", str(written.get("devices", 1)))
     result = suite.run_module(COMPILE, words, environ=suite.CPU_ONLY)
     block = hlo.read_program(Path(result["hlo"]).read_text())
     sizes = {name: written[name] for name in ("steps", "updates")}

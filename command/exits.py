@@ -74,6 +74,8 @@ def exit_status(command: Callable[[], int]) -> int:
             if os.environ.get("KYTOLLY_TRACEBACK") or problem is None:
                 raise
             print_problem(problem)
+            if type(error).__name__ == "DeviceFailed":
+                return 1
             if not disk_problem(error):
                 return 2
             silence_standard_output()
@@ -217,5 +219,5 @@ def users_problem(error: Exception) -> str | None:
 
 def says_what_to_do(error: Exception) -> bool:
     """True for an error of ours that is one line for the user."""
-    ours = {"EnvironmentFault", "OutOfMemory", "NotWritten"}
+    ours = {"DeviceFailed", "EnvironmentFault", "OutOfMemory", "NotWritten"}
     return any(kind.__name__ in ours for kind in type(error).__mro__)

@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
 Arguments = Annotated[dict[str, Any], Meta(description="names and values")]
 DEVICE = Meta(
-    pattern=r"\A(auto|cpu|(gpu|cuda)(:[0-9]{1,3})?)\Z", description="auto, cpu, gpu or gpu:N"
+    pattern=r"\A(auto|cpu|gpus|(gpu|cuda)(:[0-9]{1,3})?"
+    r"|(cpu|gpu|cuda):[0-9]{1,3}(,(cpu|gpu|cuda):[0-9]{1,3})+)\Z",
+    description="auto, cpu, gpu or gpu:N, or several as gpus or gpu:0,gpu:1",
 )
+DEVICE_HELP = "auto (the first GPU, if any), cpu, gpu or gpu:N; several: gpus or gpu:0,gpu:1"
 
 SCHEDULES = Meta(description="schedules by setting, as in learning_rate=cosine")
 ON_OOM = (
@@ -100,9 +103,7 @@ class RunConfig(Settings):
     loop: Literal["auto", "device", "host"] = setting(
         "auto", "where environments run; auto: device where they exist as tensor code, else host"
     )
-    device: Annotated[str, DEVICE] = setting(
-        "auto", "where training runs: auto (the first GPU, if any), cpu, gpu or gpu:N"
-    )
+    device: Annotated[str, DEVICE] = setting("auto", DEVICE_HELP)
     precision: Literal["auto", "float32", "mixed_float16", "mixed_bfloat16"] = setting(
         "auto", "number format of the networks; auto: Keras's global policy"
     )

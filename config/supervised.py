@@ -17,7 +17,7 @@ from kytolly.config.fields import (
     check_fields,
     setting,
 )
-from kytolly.config.run import DEVICE, ON_NAN, ON_OOM, Seconds
+from kytolly.config.run import DEVICE, DEVICE_HELP, ON_NAN, ON_OOM, Seconds
 
 Updates = Annotated[int, Meta(ge=1, le=10**10), "updates"]
 Passes = Annotated[int, Meta(ge=1, le=10**6), "passes"]
@@ -94,9 +94,7 @@ class SupervisedConfig(Settings):
         None, "wall-clock time that ends training; none: no such end"
     )
     seed: Seed = setting(0, "seed of every random draw")
-    device: Annotated[str, DEVICE] = setting(
-        "auto", "where training runs: auto (the first GPU, if any), cpu, gpu or gpu:N"
-    )
+    device: Annotated[str, DEVICE] = setting("auto", DEVICE_HELP)
     precision: Literal["auto", "float32", "mixed_float16", "mixed_bfloat16"] = setting(
         "auto", "number format of the network; auto: Keras's global policy"
     )

@@ -41,6 +41,8 @@ def unfit_setting(cfg: RunConfig) -> str | None:
         return "loop is host, and a program cannot hold environments of the host"
     if cfg.env_kwargs or cfg.wrappers:
         return "arguments and wrappers of an environment are for those of the host"
+    if "," in cfg.device or cfg.device == "gpus":
+        return f"device is {cfg.device}, and a program of many agents has one device"
     if cfg.on_nan != "stop":
         return f"on_nan is {cfg.on_nan}, and a run cannot go back without the others"
     if cfg.on_oom != "stop":

@@ -46,6 +46,10 @@ class Loop(Protocol):
         """
         ...
 
+    def bring_up_to_date(self) -> None:
+        """Give the `trackables` the state that the loop has elsewhere, before they are saved."""
+        ...
+
     def take_idle_seconds(self) -> float | None:
         """Seconds that learning has waited since the last call; None where it never waits."""
         ...

@@ -105,6 +105,9 @@ class DeviceLoop(tf.Module):
         """Train for at least `amount` env steps, in whole iterations; 0 only compiles."""
         return self.program(tf.constant(-(-amount // self.env_steps_per_iteration), tf.int32))
 
+    def bring_up_to_date(self) -> None:
+        """Nothing: the state is where checkpoints look for it."""
+
     def take_idle_seconds(self) -> None:
         """None: the program waits for nobody."""
 
@@ -143,9 +146,10 @@ class DeviceLoop(tf.Module):
         noise, draws = exploration.noise(noise_bits, agent.env_steps), uniform(env_bits)
         weights, row_noise = agent.policy.acting_weights(network_noise)  # once for all steps
         keeps = exploration.gives_log_prob, agent.policy.keeps_value
-        spec = rollout_spec(self.env.spec, self.num_envs, *keeps)  # what a step gives
+        num_envs = int(random_bits.shape[1] or 0)
+        spec = rollout_spec(self.env.spec, num_envs, *keeps)  # what a step gives
         packs = is_straight()
-        summed = [tf.TensorSpec([self.num_envs, 3])] * packs  # what `episodes` adds up elsewhere
+        summed = [tf.TensorSpec([num_envs, 3])] * packs  # what `episodes` adds up elsewhere
         columns = kind_of_columns()([*present(spec), *summed], self.rollout_steps)
 
         def step(
@@ -232,7 +236,12 @@ class DeviceLoop(tf.Module):
         acting_bits, noise_bits, random_bits = tf.split(random_bits, [acting, noise, -1])
         numbers = tf.reshape(uniform(noise_bits), [self.num_envs, -1]) if noise else None
         shape = [self.rollout_steps, self.num_envs, self.random_words_per_env_step]
-        state, rollout, episodes = self.collect(state, tf.reshape(acting_bits, shape), numbers)
+        acting_bits, replica = tf.reshape(acting_bits, shape), agent.policy.replica
+        if replica is not None:  # of the same draws, those of its environments
+            acting_bits, numbers = replica.own_draws(acting_bits, numbers)
+        state, rollout, episodes = self.collect(state, acting_bits, numbers)
+        if replica is not None:
+            rollout, episodes = replica.all_columns(rollout, axis=1), replica.sum(episodes)
         count, returns, lengths = tf.unstack(episodes)
         metrics = metrics._replace(
             episodes=metrics.episodes + tf.cast(count, tf.int32),

@@ -127,6 +127,9 @@ class HostLoop:
             episode_length=int(episodes[2]),
         )
 
+    def bring_up_to_date(self) -> None:
+        """Nothing: the state is where checkpoints look for it."""
+
     def take_idle_seconds(self) -> float:
         """Seconds that learning has waited for rows since the last call."""
         seconds, self._idle_seconds = self._idle_seconds, 0.0

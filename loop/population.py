@@ -13,6 +13,7 @@ from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
 from kytolly.loop.program import Program
 from kytolly.policy.adam import inner_optimizer
+from kytolly.policy.base import Policy
 
 Rows = Sequence[float] | tuple[np.ndarray, ...]  # a number's [P] values, or those of its schedule
 
@@ -135,9 +136,12 @@ class PopulationEvaluator(Protocol):
 
 def member_variables(loop: DeviceLoop) -> list[tf.Variable]:
     """All variables of an agent and its loop but the network's own copy of what is learned."""
-    agent = loop.agent
-    policy = agent.policy
+    return learner_variables(loop.agent.policy, [*loop.agent.variables, *loop.variables])
+
+
+def learner_variables(policy: Policy, more: Sequence[tf.Variable] = ()) -> list[tf.Variable]:
+    """Those of a policy, its network and optimizer, and more, without that copy."""
     network, learned = policy.network, {id(w.value) for w in policy.network.trainable_variables}
-    found = [*agent.variables, *loop.variables]
+    found = [*policy.variables, *more]
     found += [v.value for v in (*network.variables, *policy.optimizer.variables)]
     return list({id(v): v for v in found if id(v) not in learned}.values())

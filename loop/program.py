@@ -31,14 +31,7 @@ class Program:
 
     def __call__(self, *args: object) -> Any:
         """Run; a program that XLA cannot compile is rebuilt without it, once, with a warning."""
-        if self._ready is None:
-            with tf.device(self.device):
-                self._ready = tf.function(
-                    self._on_device,
-                    jit_compile=self.xla or None,
-                    autograph=False,
-                    input_signature=self.signature,
-                ).get_concrete_function()
+        self.trace()
         try:
             return self.in_graph(*args)
         except tf.errors.OpError as error:
@@ -49,6 +42,18 @@ class Program:
             warn_of_compile_error(self.function, error)
             self.xla, self._ready = False, None
             return self(*args)
+
+    def trace(self) -> Any:
+        """The traced function; what was traced before is not traced anew."""
+        if self._ready is None:
+            with tf.device(self.device):
+                self._ready = tf.function(
+                    self._on_device,
+                    jit_compile=self.xla or None,
+                    autograph=False,
+                    input_signature=self.signature,
+                ).get_concrete_function()
+        return self._ready
 
     def _on_device(self, *args: object) -> object:
         with tf.device(self.device):  # a graph does not take over the device around it

@@ -269,6 +269,7 @@ class TrainingSession:
 
     def session_state(self) -> JsonObject:
         """All that a resumed session must know beside the tensors, as JSON can hold it."""
+        self.loop.bring_up_to_date()
         state, sums = self.state, None
         if self.sums is not None:
             arrays = [np.asarray(part) for part in self.sums]

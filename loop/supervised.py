@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -64,6 +64,11 @@ class Rows(Protocol):
 
     @property
     def sampler(self) -> Sampler: ...
+
+    @property
+    def variables(self) -> Sequence[tf.Variable]:
+        """The variables that `batch` reads."""
+        ...
 
     @property
     def updates_per_epoch(self) -> int:
@@ -273,6 +278,9 @@ class SupervisedLoop:
         seeds = tf.constant(done - call.first, tf.int64)
         return program(seeds, tf.constant(call.first), tf.constant(call.count), call.arguments)
 
+    def bring_up_to_date(self) -> None:
+        """Nothing: the learner has all state."""
+
     def take_idle_seconds(self) -> None:
         """None: a program that waits for nobody."""
 
@@ -291,7 +299,7 @@ class SupervisedLoop:
 
             number = tf.TensorSpec([], tf.int32)
             signature = [tf.TensorSpec([], tf.int64), number, number, self.rows.signature(bucket)]
-            program = Program(update_many, signature, self.xla, self.device)
+            program = self._make_program(update_many, signature)
             zero = tf.constant(0)
             program(tf.constant(0, tf.int64), zero, zero, arguments)  # compiles, does nothing
             self.xla = program.xla
@@ -299,15 +307,22 @@ class SupervisedLoop:
             self.compile_seconds = time.perf_counter() - began
         return self._programs[bucket]
 
+    def _make_program(
+        self, function: Callable[..., LoopMetrics], signature: Sequence[object]
+    ) -> Program:
+        return Program(function, signature, self.xla, self.device)
+
     def _update_many(
         self, bucket: int, offset: tf.Tensor, first: tf.Tensor, count: tf.Tensor, arguments: object
     ) -> LoopMetrics:
-        cfg = self.learner.cfg
+        cfg, replica = self.learner.cfg, self.policy.replica
+        parts = cfg.gradient_accumulation * (1 if replica is None else replica.count)
 
         def update(index: tf.Tensor, sums: LoopMetrics) -> tuple[tf.Tensor, LoopMetrics]:
             batch = self.rows.batch(bucket, arguments, index)
             number = offset + tf.cast(index, tf.int64)
-            batch["seed"] = update_seeds(cfg.seed, number, cfg.gradient_accumulation)
+            seeds = update_seeds(cfg.seed, number, parts)
+            batch["seed"] = seeds if replica is None else replica.own(seeds)
             return index + 1, sums.with_update(self.policy.update(batch).metrics)
 
         zeros = LoopMetrics.zeros(self.learner)
@@ -418,12 +433,18 @@ class SupervisedTraining:
     Args:
         task: Data, a network and a loss.
         device: Where to train, such as "/GPU:0"; None leaves it to TensorFlow.
+        make_loop: Makes what trains a learner, as on several devices; None: a `SupervisedLoop`.
     """
 
     unit = "updates"
 
-    def __init__(self, task: Task, device: str | None):
-        self.task, self.device = task, device
+    def __init__(
+        self,
+        task: Task,
+        device: str | None,
+        make_loop: Callable[[Learner], SupervisedLoop] | None = None,
+    ):
+        self.task, self.device, self.make_loop = task, device, make_loop
         self._network: keras.Model | None = None  # goes on to learn: the task may hold on to it
 
     @contextlib.contextmanager
@@ -432,5 +453,5 @@ class SupervisedTraining:
         with tf.device(self.device):
             learner = Learner(self.task, cfg, self._network)
         self._network = learner.network
-        loop = SupervisedLoop(learner, self.device)
+        loop = (self.make_loop or (lambda one: SupervisedLoop(one, self.device)))(learner)
         yield Parts(learner, loop, SupervisedReport(learner, loop), keeps_network=True)

@@ -48,16 +48,17 @@ def xla_enabled() -> bool:
 def device_name(device: str) -> str | None:
     """TensorFlow's name for `auto`, `cpu`, `gpu` or `gpu:N`; None leaves the choice to it.
 
-    `cuda` is another word for `gpu`.
+    `cuda` is another word for `gpu`. Of several, as `machine.devices` has them, it is the first.
     """
     import tensorflow as tf
 
     gpus = len(tf.config.list_physical_devices("GPU"))
     if device == "auto":
         return "/GPU:0" if gpus else None
-    if device == "cpu":
-        return "/CPU:0"
-    kind, _, number = device.partition(":")
+    first = "gpu" if device == "gpus" else device.partition(",")[0]
+    kind, _, number = first.partition(":")
+    if kind == "cpu":
+        return f"/CPU:{number or 0}"
     if kind not in ("gpu", "cuda") or not (number or "0").isdigit():
         raise ValueError(f"device is {device!r}, expected auto, cpu, gpu or gpu:N.")
     if int(number or 0) >= gpus:
@@ -66,6 +67,15 @@ def device_name(device: str) -> str | None:
             "device='auto', or run `kytolly doctor` to learn why there is none."
         )
     return f"/GPU:{number or 0}"
+
+
+def device_names(device: str) -> tuple[str, ...]:
+    """TensorFlow's names for the devices that share the work; () where there is one."""
+    if "," not in device and device != "gpus":
+        return ()
+    from kytolly.machine.devices import names_of_several
+
+    return names_of_several(device)
 
 
 def available_memory_bytes() -> int | None:

@@ -25,6 +25,7 @@ from kytolly.policy.weights import (
 
 if TYPE_CHECKING:
     from kytolly.config.supervised import SupervisedConfig
+    from kytolly.policy.replica import Replica
 
 FEW_PARTS = 6  # gradients of so many weights are squared apart: that fuses with what made them
 Batch = tuple[Any, ...] | Mapping[str, tf.Tensor]  # [B, ...] columns, a NamedTuple mostly
@@ -100,6 +101,7 @@ class Policy(tf.Module):
         self.weights = self.make_weights(network)
         # Numbers of one agent of a population; a function, so that no checkpoint has them.
         self.varied: Callable[[], Mapping[str, Any]] = dict
+        self.replica: Replica | None = None  # of several devices, while its program is traced
         optimizer.build([self.weights.variable])  # else the first update traces twice
         self.skips_overflow = isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         self.updates = tf.Variable(0, dtype=tf.int64, trainable=False, name="updates")
@@ -162,6 +164,8 @@ class Policy(tf.Module):
         With `gradient_accumulation` K the rows are taken in K microbatches, one after the other,
         which needs the memory of one and gives the gradient of all rows together.
         """
+        if self.replica is not None:
+            batch = self.replica.own_rows(batch)
         if self.cfg.gradient_accumulation == 1:
             return self.microbatch_gradients(batch, hyper)
         return self._accumulated_gradients(batch, hyper, self.cfg.gradient_accumulation)
@@ -212,6 +216,9 @@ class Policy(tf.Module):
         hyper = hyper or self.hyper
         parts, loss = self.weight_gradients(batch, hyper)
         vector = self.weights.join(parts)
+        if self.replica is not None:
+            vector, *means = self.replica.mean(vector, *loss)
+            parts, loss = [vector], Loss(*means)
         apart = len(parts) <= FEW_PARTS and not on_gpu()  # where each sum would be a kernel
         squares = [squared_norm(part) for part in (parts if apart else [vector])]
         norm, loss_scale = tf.sqrt(tf.add_n(squares)), self.optimizer.scale_loss(1.0)

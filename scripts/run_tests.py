@@ -31,6 +31,7 @@ GROUPS = (
     "tests/trainer",
     "tests/loop/test_host.py tests/loop/test_rows.py tests/loop/test_env_faults.py",
     "tests/loop/test_population.py",
+    "tests/loop/test_replicas.py tests/search/text/test_several_devices.py",
     "tests/loop",
     "tests/deployment",
     "tests/command",

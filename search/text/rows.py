@@ -130,6 +130,11 @@ class Rows:
     sampler: BucketBatchSampler
 
     @property
+    def variables(self) -> list[tf.Variable]:
+        """Those that `batch` reads."""
+        return []
+
+    @property
     def updates_per_epoch(self) -> int:
         """Updates in which every row has its turn."""
         return self.sampler.batches_per_epoch
@@ -184,6 +189,11 @@ class DeviceRows(Rows):
         self.tables = tf.nest.map_structure(
             lambda part: tf.Variable(part, trainable=False), dict(self.columns)
         )
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """The tables."""
+        return tf.nest.flatten(self.tables)
 
     def arguments(self, number: int) -> tf.Tensor:
         """[group, B] rows of each batch."""

@@ -1,6 +1,8 @@
 """The programs of the device loops compile for a GPU, and wait for the host no more than known."""
 
+import re
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from kytolly.benchmarks import gpu_compiler, gpu_dump, gpu_program, hlo, suite, 
 from kytolly.benchmarks.gpu_targets import TARGETS
 from kytolly.benchmarks.suite import Options
 from kytolly.machine import gpu_costs
+from tests.helpers.cases import learning
 
 with_compiler = pytest.mark.skipif(
     bool(gpu_compiler.why_unusable()), reason=gpu_compiler.why_unusable() or "usable"
@@ -32,6 +35,23 @@ def test_a_program_compiles_for_an_a100(tmp_path):
     assert counts["gpu"] == "NVIDIA A100-SXM4-80GB"
     assert counts["env_step"] > 1 and counts["update"] > 1
     assert len(counts["kernels"]) > counts["env_step"] + counts["update"]
+
+
+@with_compiler
+@pytest.mark.parametrize("row", ["ppo", learning("dqn-10-envs")])
+def test_a_program_of_two_gpus_compiles_with_its_exchanges_inside(row, tmp_path):
+    counts = gpu_program.compile_and_count(gpu_dump.dump(row, tmp_path, devices=2), "sm_90")
+    text = Path(counts["hlo"]).read_text()
+    sums = re.findall(r"= (\w+)\[([\d,]+)\]\S* all-reduce(?:-start)?\(", text)
+    # The rollout of all environments as words, the episodes that ended, and in each update the
+    # gradient with the metrics and, of Q-learning, the errors of the 128 rows of a batch, whose
+    # observations [4] come from the device that has them.
+    of_row = {
+        "ppo": {("s32", 512 * 13), ("f32", 3), ("f32", 9_155 + 7)},
+        "dqn-10-envs": {("s32", 120), ("f32", 6), ("f32", 10_934 + 4 + 128), ("s32", 2 * 128 * 4)},
+    }
+    assert {(kind, int(size)) for kind, size in sums} == of_row[row]
+    assert counts["env_steps"] == gpu_costs.PROGRAMS[row].env_steps
 
 
 def test_every_algorithm_with_a_device_loop_has_a_row():

@@ -88,11 +88,14 @@ def run(args: argparse.Namespace) -> int:
     import_optuna()
     file = study_file(args.study, env, cfg.algorithm)
     jobs = args.jobs or (DEFAULT_MEMBERS if args.together else default_jobs())
+    run_trials = None
     if args.together:
+        from kytolly.experiment.trial_populations import train_populations as run_trials
+
         prepare_machine(cfg)
     try:
         result = tune(
-            file, cfg, env, space, args.trials, jobs, args.timeout, print_line, args.together
+            file, cfg, env, space, args.trials, jobs, args.timeout, print_line, run_trials
         )
     except TuningStopped as stop:
         raise KeyboardInterrupt(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import functools
 import json
 import sys
 from collections.abc import Sequence
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.config.search_space import SEARCH_SPACES, search_space
     from kytolly.experiment.processes import default_jobs
     from kytolly.experiment.study import import_optuna
-    from kytolly.experiment.tuning import TuningStopped, tune
+    from kytolly.experiment.tuning import TrialRuns, TuningStopped, tune
 
     train.check_algorithm(args.algorithm, list(SEARCH_SPACES))
     check_cluster(args)
@@ -100,10 +101,13 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.on:
             with join_cluster(args) as cluster:
-                result = tune(*options, args.jobs or cluster.slots, *rest, start=cluster.start)
+                run_trials = functools.partial(TrialRuns.run, start=cluster.start)
+                result = tune(*options, args.jobs or cluster.slots, *rest, run_trials)
         elif args.together:
+            from kytolly.experiment.trial_populations import train_populations
+
             prepare_machine(cfg)
-            result = tune(*options, args.jobs or DEFAULT_MEMBERS, *rest, together=True)
+            result = tune(*options, args.jobs or DEFAULT_MEMBERS, *rest, train_populations)
         else:
             result = tune(*options, args.jobs or default_jobs(), *rest)
     except TuningStopped as stop:

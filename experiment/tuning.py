@@ -38,6 +38,8 @@ EVALUATIONS = 20  # of a run, where its config names no interval
 STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
 
 Space = Mapping[str, Between | Choice]
+# Trains the trials of a call: so many in the study, so many at a time, until so many seconds.
+RunTrials = Callable[["TrialRuns", int, int, float | None], None]
 
 
 class BestTrial(TypedDict):
@@ -78,8 +80,7 @@ def tune(
     jobs: int,
     timeout: float | None,
     report: Report,
-    start: Start = ChildRun.start,
-    together: bool = False,
+    run: RunTrials | None = None,
 ) -> TuningResult:
     """Train until a study has so many trials, and write what they say.
 
@@ -93,8 +94,7 @@ def tune(
         jobs: Trials at a time: processes, or members of a population.
         timeout: Seconds after which no trial begins.
         report: Shows a line of progress.
-        start: As for `run_children`.
-        together: Train populations instead of processes.
+        run: Trains them; None: `TrialRuns.run`, a process for each.
 
     Returns:
         What result.json holds.
@@ -130,12 +130,7 @@ def tune(
         refuse_links(folder)
         search = TrialRuns(study, space, config, environment, folder, report)
         try:
-            if together:
-                from kytolly.experiment.trial_populations import train_populations
-
-                train_populations(search, trials, jobs, timeout)
-            else:
-                search.run(trials, jobs, timeout, start)
+            (run or TrialRuns.run)(search, trials, jobs, timeout)
         except KeyboardInterrupt:
             seconds = time.perf_counter() - began
             raise TuningStopped(save_result(study, config, environment, file, seconds)) from None

@@ -42,6 +42,10 @@ class ActionReader(Protocol):
         """`P`."""
         ...
 
+    def mask(self, params: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """Params under which no action that [B, P] bool `mask` forbids is likely."""
+        ...
+
     def mode(self, params: tf.Tensor) -> tf.Tensor:
         """The most likely raw actions."""
         ...

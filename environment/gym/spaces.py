@@ -202,7 +202,8 @@ class MaskForm:
 
     def forbids_all(self, rows: np.ndarray) -> np.ndarray:
         """[E] bool of [E, A] masks: a component of the action has no allowed value."""
-        return ~np.logical_or.reduceat(rows, self._firsts, axis=1).all(axis=1)
+        possible = np.logical_or.reduceat(rows, self._firsts, axis=1)
+        return np.logical_not(np.all(possible, axis=1))
 
     def first_fault(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
         """The first row that forbids everything, and the fault; None if there is none."""
@@ -249,7 +250,6 @@ class DictForm:
             for path, leaf in leaves.items()
         }
         self._paths = list(zip(self._forms, leaves, strict=True))
-        self._masked = ACTION_MASK in self._forms
         if not self._forms.keys() - {ACTION_MASK}:
             raise ValueError(
                 f"the observations of {name} are {space}, expected at least one entry to observe."
@@ -285,9 +285,10 @@ class DictForm:
 
     def allow_all(self, rows: np.ndarray, where: np.ndarray | list[int]) -> None:
         """Allow every action in those of the rows `where` whose mask, if any, forbids all."""
-        if self._masked:
+        form = self._forms.get(ACTION_MASK)
+        if isinstance(form, MaskForm):
             masks = rows[ACTION_MASK]
-            masks[where] |= self._forms[ACTION_MASK].forbids_all(masks[where])[:, np.newaxis]
+            masks[where] |= form.forbids_all(masks[where])[:, np.newaxis]
 
     def first_fault(self, rows: np.ndarray) -> tuple[int, EnvironmentFault] | None:
         """The first row of an entry that no agent could use, and why; None if there is none."""

@@ -99,13 +99,11 @@ class HostLoop:
             return LoopMetrics.zeros(self.agent)
         self._whole = False
         if self.overlap is not None:
-            ahead = self.collectors[0].collects_elsewhere
-            metrics = self.overlap.run(
-                blocks,
-                self._finish_block if ahead else self._collect,
-                self._take,
-                self._begin_block if ahead else None,
-            )
+            if self.collectors[0].collects_elsewhere:
+                begin, finish = self._begin_block, self._finish_block
+                metrics = self.overlap.run(blocks, finish, self._take, begin)
+            else:
+                metrics = self.overlap.run(blocks, self._collect, self._take)
             self._idle_seconds += self.overlap.take_idle_seconds()
         else:
             calls = []

@@ -153,7 +153,7 @@ def test_the_table_has_a_line_for_each_library_and_its_time_where_there_is_a_gpu
     monkeypatch.setattr(gpu_program, "why_unusable", lambda: "")
     options = Options(algorithms=("ppo",), kernels=True, launch_microseconds=10.0)
     report = gpu_program.gpu_program(options, suite.Watch(suite.progress_display()))
-    wide = report.rows[3:]
+    wide = report.rows[4:]
     assert [row[0] for row in wide] == [
         "ppo: CartPole, 2,048 envs x 16 steps, 128 updates",
         "  rejax",
@@ -164,7 +164,7 @@ def test_the_table_has_a_line_for_each_library_and_its_time_where_there_is_a_gpu
     assert report.columns[-1] == "ms here"
     assert "    iteration: fusion.1" in report.notes
     words = ("ppo", "--env-steps", "200000", "--num-envs", "2048", "--num-steps", "16")
-    assert made[2].timed.arguments == (*words, "--minibatches", "32")
+    assert made[3].timed.arguments == (*words, "--minibatches", "32")
 
 
 def test_the_time_on_the_gpu_is_that_of_an_iteration(monkeypatch, tmp_path):

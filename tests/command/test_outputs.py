@@ -13,7 +13,7 @@ from kytolly.deployment.zoo import run_path
 from tests.helpers.written_runs import write_run
 
 # Some need a run that was trained: tests/deployment/test_export_command.py has --out.
-OUTPUTS = {"--log-dir", "--out", "--study", "--figure"}
+OUTPUTS = {"--cluster-dir", "--log-dir", "--out", "--study", "--figure"}
 INPUTS = {"--config", "--init", "run_dirs", "--collection", "--resume", "run_dir"}
 CONTENT = {"f.yaml": "seed: 1\n", "q.jsonl": '{"_id": "q", "text": "word"}\n', "plot.txt": "x"}
 TRAIN = ["train", "dqn", "--env", "CartPole-v1"]

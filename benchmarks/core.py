@@ -18,10 +18,9 @@ from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset, uniforms_per_step
+from kytolly.experiment.population import population_type
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.env_runner import make_env_runner
-from kytolly.loop.mapped_population import MappedPopulation
-from kytolly.loop.turns import PopulationInTurns
 from kytolly.policy.batch import Rollout, Transition, map_columns
 from kytolly.policy.q_learning import QLearningPolicy
 
@@ -65,8 +64,7 @@ def train_function(loop: Loop, agents: int) -> Callable[[int], LoopMetrics]:
         return lambda env_steps: fetch(loop.run(env_steps))
     if not isinstance(loop, DeviceLoop):
         raise TypeError("only agents of the device loop train together.")
-    on_gpu = "GPU" in (loop.program.device or "")
-    population = (MappedPopulation if on_gpu else PopulationInTurns)(loop, agents)
+    population = population_type(loop.program.device)(loop, agents)
     for member in range(agents):
         population.select(member)
         loop.agent.random_stream.key[0].assign(member)

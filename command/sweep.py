@@ -30,9 +30,8 @@ from kytolly.command.options import (
 )
 from kytolly.command.result import print_line, print_table
 from kytolly.command.start import prepare_machine
-from kytolly.config.tuned import tuned_line
+from kytolly.command.train_seeds import say_tuned, say_why_apart
 from kytolly.config.words import nearest, value_text
-from kytolly.experiment.members import apart_error
 from kytolly.experiment.processes import default_jobs
 from kytolly.experiment.seed_statistics import SeedSummary
 from kytolly.experiment.sweep import (
@@ -161,13 +160,8 @@ def begun(args: argparse.Namespace) -> Sweep:
     cfg, env = train.given_config(args)
     configs = combined_configs(cfg, values)
     reason = "" if args.apart or args.on else reason_sweep_apart(configs, env)
-    if reason and args.together:
-        from kytolly.loop.env_runner import make_env_runner
-
-        make_env_runner(cfg, env).close()  # an unknown environment is another error
-        raise apart_error(reason)
     if reason:
-        print_line(f"{reason}: each run has a process of its own")
+        say_why_apart(reason, args, cfg, env, "run")
     seeds = args.seeds or [cfg.seed]
     jobs = default_processes(configs, len(seeds)) if reason is None else default_jobs()
     plan: Plan = {
@@ -177,9 +171,7 @@ def begun(args: argparse.Namespace) -> Sweep:
         "jobs": args.jobs or jobs,
     }
     sweep = Sweep.create(folder_on_cluster(args, env), cfg, env, plan, args.init, print_line)
-    tuned = "" if args.tuned is False else tuned_line(cfg, env)
-    if tuned:
-        print_line(f"kytolly: {tuned}")
+    say_tuned(args, cfg, env)
     return sweep
 
 

@@ -70,21 +70,14 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
     else:
         cfg, env = given_config(args)
         reason = "" if args.apart or args.on else reason_apart(cfg, env)
-        if reason and args.together:
-            from kytolly.loop.env_runner import make_env_runner
-
-            make_env_runner(cfg, env).close()  # an unknown environment is another error
-            raise apart_error(reason)
         if reason:
-            print_line(f"{reason}: each seed has a process of its own")
+            say_why_apart(reason, args, cfg, env, "seed")
         parts = None
         if reason is None:
             parts = default_parts(cfg, args.seeds, args.jobs)
         log_dir = folder_on_cluster(args, env)
         group = SeedGroup.create(log_dir, cfg, env, args.seeds, args.init, print_line, parts)
-        tuned = "" if args.tuned is False else tuned_line(cfg, env)
-        if tuned:
-            print_line(f"kytolly: {tuned}")
+        say_tuned(args, cfg, env)
     try:
         result = train(group, args)
     except KeyboardInterrupt:
@@ -96,6 +89,25 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
     if args.json:
         print(json.dumps(result))
     return end_of_many(len(group.problems), len(group.seeds), "seeds", continue_words(group))
+
+
+def say_why_apart(
+    reason: str, args: argparse.Namespace, cfg: RunConfig, env: str, what: str
+) -> None:
+    """Say why no program can hold all runs, each a `what`; an error with `--together`."""
+    if args.together:
+        from kytolly.loop.env_runner import make_env_runner
+
+        make_env_runner(cfg, env).close()  # an unknown environment is another error
+        raise apart_error(reason)
+    print_line(f"{reason}: each {what} has a process of its own")
+
+
+def say_tuned(args: argparse.Namespace, cfg: RunConfig, env: str) -> None:
+    """Say that tuned settings are taken, if they are."""
+    tuned = "" if args.tuned is False else tuned_line(cfg, env)
+    if tuned:
+        print_line(f"kytolly: {tuned}")
 
 
 def train(group: SeedGroup, args: argparse.Namespace) -> SeedsResult:

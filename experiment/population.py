@@ -47,6 +47,11 @@ Say = Callable[[str], None]  # shows a line of progress
 WeakMembers = Callable[[int, dict[int, float]], Collection[int]]
 
 
+def population_type(device: str | None) -> type[Population]:
+    """How members train on a device: at once on a GPU, in turns on a CPU."""
+    return MappedPopulation if device and "GPU" in device else PopulationInTurns
+
+
 class PopulationTraining:
     """Trains members whose configs differ by their seeds and by what may vary alone.
 
@@ -99,8 +104,8 @@ class PopulationTraining:
             if pbt is None and follows_schedule(agent.policy.optimizer):
                 rows |= self._fall_rows(agent)
             self.loop = DeviceLoop(agent, runner.env, device)
-            self._is_mapped = bool(device and "GPU" in device)
-            kind = MappedPopulation if self._is_mapped else PopulationInTurns
+            kind = population_type(device)
+            self._is_mapped = kind is MappedPopulation
             self.population: Population = kind(self.loop, len(self.configs), rows)
         self.agent = agent
         self.weak_members: WeakMembers | None = None

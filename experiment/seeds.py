@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from kytolly.agent.algorithms import make_config
 from kytolly.config.files import read_settings
@@ -136,25 +136,21 @@ class SeedGroup:
         Raises:
             ValueError: The folder is no group's, or another one than expected.
         """
-        folder = SavedRun(Path(path))
         file = Path(path) / GROUP_FILE
         if not file.is_file():
             raise ValueError(
                 f"{path_text(path)} has no {GROUP_FILE}, expected the folder of a training with "
                 "--seeds. Give that one, or continue a single run without --seeds."
             )
-        settings, beside = read_settings(file)
-        cfg = make_config(settings)
-        saved = SavedConfig(settings, beside.get("environment", ""), beside.get("loop"), "")
-        env = environment or folder.trusted_environment(saved, trust=trust)
-        folder.trusted_wrappers(saved, trust=trust)
-        if (cfg.algorithm, saved.environment) != (algorithm, env):
+        cfg, env, beside = shared_settings(file, trust, environment)
+        found = beside.get("environment", "")
+        if (cfg.algorithm, found) != (algorithm, env):
             raise ValueError(
                 f"{algorithm} on {env} is asked for, and the group in {path_text(path)} is "
-                f"{cfg.algorithm} on {saved.environment}. Change one of them."
+                f"{cfg.algorithm} on {found}. Change one of them."
             )
         # Before the group looks at which seeds are done.
-        held = RunFolder(folder.path).lock_folder()
+        held = RunFolder(Path(path)).lock_folder()
         parts = beside.get("together")
         new = [seed for seed in seeds if parts and not any(seed in part for part in parts)]
         if parts is not None and new:
@@ -323,3 +319,21 @@ class SeedGroup:
         file = self.folder / "seeds.png"
         write_file(file, lambda to: figure.savefig(to, dpi=150, format="png"))
         return str(file)
+
+
+def shared_settings(
+    file: Path, trust: bool, environment: str | None = None
+) -> tuple[RunConfig, str, dict[str, Any]]:
+    """What a file says that the runs beside it share: config, environment, and the rest.
+
+    Args:
+        file: Such as a group's.
+        trust: Import the Python modules that it names.
+        environment: What the user gives himself in place of the file's.
+    """
+    settings, beside = read_settings(file)
+    saved = SavedConfig(settings, beside.get("environment", ""), beside.get("loop"), "")
+    folder = SavedRun(file.parent)
+    env = environment or folder.trusted_environment(saved, trust=trust)
+    folder.trusted_wrappers(saved, trust=trust)
+    return make_config(settings), env, beside

@@ -23,7 +23,7 @@ from kytolly.experiment.comparison import GROUP_FILE
 from kytolly.experiment.members import SWEEP_FILE, reason_apart
 from kytolly.experiment.processes import ChildRun, Report, Start, default_jobs, run_children
 from kytolly.experiment.seed_statistics import Improvement, SeedSummary, improvement
-from kytolly.experiment.seeds import SeedGroup, SeedRun
+from kytolly.experiment.seeds import SeedGroup, SeedRun, shared_settings
 from kytolly.experiment.study import chosen_settings_text
 from kytolly.experiment.together import (
     AT_INTERRUPTION,
@@ -35,7 +35,6 @@ from kytolly.experiment.varied import program_key
 from kytolly.machine.hardware import nvidia_gpu_plausible
 from kytolly.record.files import refuse_links, write_file, write_text
 from kytolly.record.run_folder import RunFolder, path_part, versions, yaml_text
-from kytolly.record.saved_run import SavedConfig, SavedRun
 
 MAX_NAME_BYTES = 200  # of a folder: file systems take 255
 MAX_SETTINGS = 1_000  # combinations in one sweep
@@ -170,18 +169,13 @@ class Sweep:
         Raises:
             ValueError: The folder is no sweep's.
         """
-        folder = SavedRun(Path(path))
-        file = folder.path / SWEEP_FILE
+        file = Path(path) / SWEEP_FILE
         if not file.is_file():
             raise ValueError(
                 f"{path_text(path)} has no {SWEEP_FILE}, expected the folder of a sweep. Give that "
                 "one, or continue a single run by `kytolly train ALGO --resume`."
             )
-        settings, beside = read_settings(file)
-        cfg = make_config(settings)
-        saved = SavedConfig(settings, beside.get("environment", ""), beside.get("loop"), "")
-        env = saved.environment if held else folder.trusted_environment(saved, trust=trust)
-        folder.trusted_wrappers(saved, trust=trust or held)
+        cfg, env, beside = shared_settings(file, trust or held)
         try:
             plan = msgspec.convert(beside.get("sweep"), Plan)
             check_count(plan["values"])
@@ -191,11 +185,11 @@ class Sweep:
                 "or sweep again."
             ) from None
         names = folder_names(combinations(plan["values"]))
-        kept = RunFolder(folder.path)
+        kept = RunFolder(Path(path))
         kept = kept if held else kept.lock_folder()
         for name in names:
-            refuse_links(folder.path / name)
-        files = [folder.path / name / GROUP_FILE for name in names]
+            refuse_links(kept.path / name)
+        files = [kept.path / name / GROUP_FILE for name in names]
         configs = [make_config(read_settings(each)[0]) for each in files]
         return cls(kept, cfg, env, plan, configs, beside.get("init"), report)
 

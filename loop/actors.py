@@ -33,7 +33,7 @@ from kytolly.environment.gym.restarts import MAX_IN_A_ROW, Restarts
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 from kytolly.environment.gym.step import GymSource, environment_seeds
 from kytolly.environment.spec import EnvSpec
-from kytolly.loop.collector import Behavior, Collector
+from kytolly.loop.collector import Behavior, Collector, EpisodeEnds
 from kytolly.loop.limits import OutOfTime
 from kytolly.policy.base import ActionReader
 from kytolly.policy.batch import Rollout, present, with_present
@@ -315,7 +315,7 @@ class ActorEnvs:
         self.answers([self.actors[index].begin.remote(self._player, seed)])
 
 
-class ActorCollector:
+class ActorCollector(EpisodeEnds):
     """Collects by actors what a `Collector` collects here.
 
     Several rollouts may have begun: each was ordered with its weights and its noise, and they come
@@ -337,10 +337,10 @@ class ActorCollector:
                 "actors act in NumPy, which cannot compute this network, expected layers that it "
                 "has. Use a network of such layers, or leave actors out."
             )
+        super().__init__(env.num_envs)
         self.behavior, self.actor, self.env, self.rng, self.steps = behavior, actor, env, rng, steps
         self.deadline = math.inf
         self._pending: collections.deque[Pending] = collections.deque()
-        self._episodes, self._cut = np.zeros(3), np.zeros(env.num_envs, bool)
         self._network = actor.numpy_network
         player = Player(
             actor.network,
@@ -380,16 +380,6 @@ class ActorCollector:
         self._cut |= np.concatenate([block.cut for block in blocks])
         self._pending.popleft()
         return rollout._replace(discount=self.behavior.discount(rollout.discount))
-
-    def take_cut(self) -> np.ndarray:
-        """[E] bool, since the last call an episode ended with the last row of a rollout."""
-        cut, self._cut = self._cut, np.zeros(self.env.num_envs, bool)
-        return cut
-
-    def take_episodes(self) -> np.ndarray:
-        """[3] count, summed returns and summed lengths of the episodes since the last call."""
-        sums, self._episodes = self._episodes, np.zeros(3)
-        return sums
 
     def get_state(self) -> dict[str, Any]:
         """Everything between two rollouts that the next one depends on."""

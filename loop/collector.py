@@ -45,7 +45,28 @@ class Behavior(NamedTuple):
         return cls(agent.exploration, distribution, agent.memory.allows_lag, agent.discount)
 
 
-class Collector:
+class EpisodeEnds:
+    """What a loop asks of a collector about the episodes that ended.
+
+    Args:
+        num_envs: Environments, `E`.
+    """
+
+    def __init__(self, num_envs: int):
+        self._cut, self._episodes = np.zeros(num_envs, bool), np.zeros(3)
+
+    def take_cut(self) -> np.ndarray:
+        """[E] bool, since the last call an episode ended with the last row of a rollout."""
+        cut, self._cut = self._cut, np.zeros_like(self._cut)
+        return cut
+
+    def take_episodes(self) -> np.ndarray:
+        """[3] count, summed returns and summed lengths of the episodes since the last call."""
+        sums, self._episodes = self._episodes, np.zeros(3)
+        return sums
+
+
+class Collector(EpisodeEnds):
     """Acts for one group of environments and remembers their steps.
 
     Some vector environments spend a step on a reset (`HostEnv.has_dummy_steps`): such a row is no
@@ -77,6 +98,7 @@ class Collector:
         rng: np.random.Generator,
         steps: int,
     ):
+        super().__init__(env.num_envs)
         self.exploration, self.distribution = behavior.exploration, behavior.distribution
         self.actor, self.env, self.rng, self.steps = actor, env, rng, steps
         self._discount, self._keeps_rest = behavior.discount, behavior.allows_lag
@@ -86,9 +108,7 @@ class Collector:
         self._explored = self.exploration.explored if self.exploration.gives_explored else None
         self._step_explored: np.ndarray | None = None
         self._valid = np.zeros(env.num_envs, int)  # rows of each environment
-        self._cut = np.zeros(env.num_envs, bool)
         self.deadline = math.inf
-        self._episodes = np.zeros(3)
         self.begin_episodes()
 
     def begin_episodes(self, seed: int | None = None) -> None:
@@ -204,16 +224,6 @@ class Collector:
             for obs, action, step, *explored in state["rows"]
         ]
         self._valid[:] = sum(step.valid for _, _, step, _ in self._rows)
-
-    def take_cut(self) -> np.ndarray:
-        """[E] bool, since the last call an episode ended with the last row of a rollout."""
-        cut, self._cut = self._cut, np.zeros(self.env.num_envs, bool)
-        return cut
-
-    def take_episodes(self) -> np.ndarray:
-        """[3] count, summed returns and summed lengths of the episodes since the last call."""
-        sums, self._episodes = self._episodes, np.zeros(3)
-        return sums
 
     def _step_in_time(self, action: np.ndarray) -> HostStep:
         self._look_at_clock()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -17,6 +17,22 @@ import tensorflow as tf
 _active: contextvars.ContextVar[MemberState | None] = contextvars.ContextVar("active", default=None)
 METHODS = "value read_value _dense_var_to_tensor sparse_read assign assign_add assign_sub "
 METHODS += "scatter_nd_update"
+
+
+@contextlib.contextmanager
+def replaced_methods(
+    replacements: Iterable[tuple[tf.Variable, Mapping[str, Callable[..., Any]]]],
+) -> Iterator[None]:
+    """Within, variables have these `METHODS` in place of their own."""
+    pairs = list(replacements)
+    try:
+        for variable, methods in pairs:
+            vars(variable).update(methods)
+        yield
+    finally:
+        for variable, methods in pairs:
+            for name in methods:
+                vars(variable).pop(name, None)
 
 
 class MemberState:
@@ -35,15 +51,12 @@ class MemberState:
         """Within, the variables have these values; `values` then are what was assigned."""
         self.values = list(values)
         token = _active.set(self)
+        methods = [self._methods(*pair) for pair in enumerate(self.variables)]
         try:
-            for index, variable in enumerate(self.variables):
-                vars(variable).update(self._methods(index, variable))
-            yield
+            with replaced_methods(zip(self.variables, methods, strict=True)):
+                yield
         finally:
             _active.reset(token)
-            for variable in self.variables:
-                for name in METHODS.split():
-                    vars(variable).pop(name, None)
 
     def _methods(self, index: int, variable: tf.Variable) -> dict[str, Callable[..., Any]]:
         """The methods of a variable that reads and writes `values` instead."""

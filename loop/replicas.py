@@ -24,7 +24,7 @@ from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.loop.base import EnvRunner
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
-from kytolly.loop.member_state import METHODS
+from kytolly.loop.member_state import METHODS, replaced_methods
 from kytolly.loop.population import learner_variables, member_variables
 from kytolly.loop.program import Program
 from kytolly.loop.supervised import Learner, SupervisedLoop
@@ -69,6 +69,7 @@ class Replicas:
         self.columns = {id(variable) for variable in columns}
         self.group = zlib.crc32(",".join(self.devices).encode()) >> 1
         self.failure = ""
+        self._is_scattered = False
         self.copies: list[list[tf.Variable]] = []
         for device in self.devices:
             with tf.device(device):
@@ -82,8 +83,11 @@ class Replicas:
             return tf.Variable(tf.split(one, len(self.devices))[0], trainable=False)
         return one if is_first else tf.Variable(one, trainable=False)
 
-    def scatter(self) -> None:
-        """Give all devices the state that the learner has."""
+    def scatter_once(self) -> None:
+        """Give all devices the state that the learner has, which may be a checkpoint's."""
+        if self._is_scattered:
+            return
+        self._is_scattered = True
         count = len(self.devices)
         for index, copies in enumerate(self.copies):
             for one, copy in zip(self.variables, copies, strict=True):
@@ -110,24 +114,22 @@ class Replicas:
 
     def trace(self, function: Callable[..., Result], index: int, key: int, *args: Any) -> Result:
         """The function with a device's variables in place of the learner's."""
-        copies = self.copies[index]
-        pairs = [
-            pair for pair in zip(self.variables, copies, strict=True) if pair[0] is not pair[1]
-        ]
-        replica = self.policy.replica = Replica(index, len(self.devices), self.group, key)
+        replica = Replica(index, len(self.devices), self.group, key)
+        replacements = []
+        for variable, copy in zip(self.variables, self.copies[index], strict=True):
+            if copy is variable:
+                continue
+            source: Any = copy
+            if id(variable) in self.columns:
+                source = ColumnPart(copy, replica, rows_of_part(variable, replica.count))
+            methods = {name: getattr(source, name) for name in METHODS.split()}
+            replacements.append((variable, methods))
+        self.policy.replica = replica
         try:
-            for variable, copy in pairs:
-                source = copy
-                if id(variable) in self.columns:
-                    source = ColumnPart(copy, replica, rows_of_part(variable, replica.count))
-                methods = {name: getattr(source, name) for name in METHODS.split()}
-                vars(variable).update(methods)
-            return function(*args)
+            with replaced_methods(replacements):
+                return function(*args)
         finally:
             self.policy.replica = None
-            for variable, _ in pairs:
-                for name in METHODS.split():
-                    vars(variable).pop(name, None)
 
 
 class ColumnPart:
@@ -314,13 +316,10 @@ class ReplicatedLoop:
         number = [tf.TensorSpec([], tf.int32)]
         function, xla = loop.program.function, agent.cfg.xla
         self.program = ReplicatedProgram(self.replicas, function, number, xla)
-        self._has_state = False
 
     def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:
         """As of every loop."""
-        if not self._has_state:  # which may have come from a checkpoint
-            self.replicas.scatter()
-            self._has_state = True
+        self.replicas.scatter_once()
         return self.program(tf.constant(-(-amount // self.loop.env_steps_per_iteration)))
 
     def bring_up_to_date(self) -> None:
@@ -361,13 +360,10 @@ class ReplicatedSupervisedLoop(SupervisedLoop):
         super().__init__(learner, devices[0])
         variables = learner_variables(learner.policy, learner.rows.variables)
         self.replicas = Replicas(learner.policy, devices, variables)
-        self._has_state = False
 
     def run(self, amount: int, deadline: float = math.inf) -> LoopMetrics:
         """As of one device."""
-        if not self._has_state:
-            self.replicas.scatter()
-            self._has_state = True
+        self.replicas.scatter_once()
         return super().run(amount, deadline)
 
     def bring_up_to_date(self) -> None:

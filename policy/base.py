@@ -279,14 +279,19 @@ class Policy(tf.Module):
         return loss
 
 
+def masked_params(params: tf.Tensor, distribution: ActionReader, obs: Obs) -> tf.Tensor:
+    """Params [B, P] in which nothing that a mask in [B, *obs], if any, forbids is likely."""
+    masked = isinstance(obs, Mapping) and ACTION_MASK in obs
+    return distribution.mask(params, obs[ACTION_MASK]) if masked else params
+
+
 def read_outputs(
     outputs: tf.Tensor | Sequence[tf.Tensor], distribution: Any, obs: Obs
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Params [B, P], masked as `obs` says, and values [B] or None, from a network's outputs."""
-    params, *value = (tf.cast(part, tf.float32) for part in tf.nest.flatten(outputs))
-    if isinstance(obs, dict) and ACTION_MASK in obs:
-        params = distribution.mask(params, obs[ACTION_MASK])
-    return params, tf.reshape(value[0], [-1]) if value else None
+    params, *values = (tf.cast(part, tf.float32) for part in tf.nest.flatten(outputs))
+    value = tf.reshape(values[0], [-1]) if values else None
+    return masked_params(params, distribution, obs), value
 
 
 def greedy_action(network: Callable[[Obs], Any], distribution: ActionReader, obs: Obs) -> tf.Tensor:

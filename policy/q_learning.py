@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.fusion_barrier import is_straight
-from kytolly.environment.mask import ACTION_MASK, without_mask
+from kytolly.environment.mask import without_mask
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.action_values import (
     ActionValues,
@@ -20,7 +20,7 @@ from kytolly.policy.action_values import (
     reward_scale,
     take_action,
 )
-from kytolly.policy.base import ActionReader, Loss, Policy
+from kytolly.policy.base import ActionReader, Loss, Policy, masked_params
 from kytolly.policy.batch import Obs, Transition
 from kytolly.policy.few_columns import means
 from kytolly.policy.heads import Head, Levels, Next, Scalar
@@ -157,12 +157,6 @@ class QLearningPolicy(Policy):
         function = getattr(self.network, method)
         return self.weights.call(weights, without_mask(obs), function, **options)
 
-    def masked(self, q: tf.Tensor, obs: Obs) -> tf.Tensor:
-        """[B, A] action values, in which none that the observations forbid is the best."""
-        if not isinstance(obs, Mapping) or ACTION_MASK not in obs:
-            return q
-        return self.distribution.mask(q, obs[ACTION_MASK])
-
     def bootstrap(self, batch: Transition, weights: Weights, hyper: Hyper) -> Any:
         """The targets: what another rule of learning overrides, and mostly nothing else.
 
@@ -170,7 +164,8 @@ class QLearningPolicy(Policy):
         """
         target = functools.partial(self.forward, self.target_weights(batch))
         outputs = self.head.outputs(target, batch.next_obs, self.levels(batch)[1])
-        q = self.masked(self.head.action_values(target, batch.next_obs, outputs), batch.next_obs)
+        q = self.head.action_values(target, batch.next_obs, outputs)
+        q = masked_params(q, self.distribution, batch.next_obs)
         selection_values, reward = q, batch.reward
         if self.selection.double:
             online = self.noisy(weights, batch, ONLINE)

@@ -8,7 +8,7 @@ import pytest
 
 from kytolly import DQNConfig, PPOConfig, Trainer, load
 from kytolly.experiment.comparison import run_folders
-from kytolly.experiment.varied import program_key
+from kytolly.experiment.varied import program_key, varied_numbers
 from kytolly.machine import memory
 
 SMALL = {
@@ -167,3 +167,17 @@ def test_rates_of_members_that_fall_over_updates_are_those_of_each_alone(tmp_pat
         one, other = ([row.get(name) for row in r.history] for r in (alone, together[1]))
         np.testing.assert_array_equal(other, one, name)
     assert together[0].history[-1]["learning_rate"] == pytest.approx(7e-4, rel=0.1)
+
+
+def test_schedules_share_a_program_where_their_tables_are_as_long_and_epsilon_is_the_same():
+    def scheduled(name, text):
+        return DQNConfig(schedules={name: text})
+
+    rates = [scheduled("learning_rate", text) for text in ("1:0.01 0:0.001", "1:0.02 0:0")]
+    longer = scheduled("learning_rate", "1:0.01 0.5:0.01 0:0.001")
+    epsilons = [scheduled("epsilon", text) for text in ("1:1 0:0.1", "1:0.5 0:0.1")]
+    assert program_key(rates[0]) == program_key(rates[1]) != program_key(longer)
+    assert program_key(epsilons[0]) != program_key(epsilons[1])
+    for pair in (epsilons, [rates[0], longer]):
+        with pytest.raises(ValueError, match="schedules differ"):
+            varied_numbers(pair)

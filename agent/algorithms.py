@@ -72,10 +72,12 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 # Settings that put another part in the place of an algorithm's own.
-SWITCHES = {
-    "prioritized": ("memory", "kytolly.agent.prioritized_replay:PrioritizedReplay"),
-    "noisy": ("exploration", "kytolly.agent.noisy_greedy:NoisyGreedy"),
-}
+SWITCHES = (
+    ("prioritized", "memory", "kytolly.agent.prioritized_replay:PrioritizedReplay"),
+    ("noisy", "exploration", "kytolly.agent.noisy_greedy:NoisyGreedy"),
+    ("memory", "memory", "kytolly.agent.sequences:SequenceMemory"),
+    ("memory", "network", "kytolly.agent.sequences:make_memory_network"),
+)
 
 
 # The config of each kind of run that plays no episodes, and what it trains.
@@ -103,10 +105,11 @@ def part(algorithm: str, name: str) -> Any:
 
 def part_for(cfg: RunConfig, name: str) -> Any:
     """The part `name` of a config's algorithm, or what one of its switches has in its place."""
-    for switch, (replaced, path) in SWITCHES.items():
+    found = part(cfg.algorithm, name)
+    for switch, replaced, path in SWITCHES:
         if replaced == name and getattr(cfg, switch, False):
-            return pkgutil.resolve_name(path)
-    return part(cfg.algorithm, name)
+            found = pkgutil.resolve_name(path)
+    return found
 
 
 def algorithms_with(setting: str) -> list[str]:

@@ -80,6 +80,6 @@ def default_network(cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
     """The built network that a config describes; Keras's global policy decides its precision."""
     distribution = part(cfg.algorithm, "policy").distribution_for(cfg, env_spec)
     obs_spec = env_spec.network_input()
-    network = part(cfg.algorithm, "network")(cfg, obs_spec, distribution)
+    network = part_for(cfg, "network")(cfg, obs_spec, distribution)
     network(tf.nest.map_structure(lambda s: tf.zeros([2, *s.shape], s.dtype), obs_spec))
     return network

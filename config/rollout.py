@@ -16,6 +16,7 @@ Minibatches = Annotated[int, Meta(ge=1, le=2**17), "minibatches"]
 RolloutSteps = Annotated[int, Meta(ge=1, le=10**6), "env steps"]
 DEFAULT_ROWS = 1_024  # of a rollout, at least
 MIN_MINIBATCH_ROWS = 64  # below which more gradients are noise
+MEMORY_MINIBATCHES = 4
 MAX_ROWS = 2**26  # of a rollout; an observation of 4 numbers then takes 1 GiB
 
 
@@ -54,8 +55,11 @@ class RolloutConfig(RunConfig):
             )
         if isinstance(self.num_minibatches, Default):
             most = min(defaults["num_minibatches"], max(1, rows // MIN_MINIBATCH_ROWS))
+            if self.memory is not None:  # whole sequences
+                most, rows = min(most, MEMORY_MINIBATCHES), rows // self.sequence_length
             count = next(n for n in range(most, 0, -1) if rows % n == 0)
             object.__setattr__(self, "num_minibatches", Default(count))
+        rows = self.env_steps_per_iteration
         if rows % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches ({self.num_minibatches}) does not divide the rollout of {rows} "
@@ -73,6 +77,11 @@ class RolloutConfig(RunConfig):
     def env_steps_per_iteration(self) -> int:
         """Rows of a rollout."""
         return self.num_envs * self.rollout_steps
+
+    @property
+    def sequence_length(self) -> int:
+        """Env steps of a sequence that an agent with a memory learns from."""
+        return self.memory_length or self.rollout_steps
 
     @property
     def updates_per_epoch(self) -> int:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kytolly.environment.spec import EnvSpec
 
 Seconds = Annotated[float, Meta(gt=0, le=1e9), "seconds"]
+MemoryUnits = Annotated[int, Meta(ge=1, le=8_192), "units"]
 Arguments = Annotated[dict[str, Any], Meta(description="names and values")]
 DEVICE = Meta(
     pattern=r"\A(auto|cpu|gpus|(gpu|cuda)(:[0-9]{1,3})?"
@@ -127,6 +128,17 @@ class RunConfig(Settings):
         "observations; those within a Dict observation always count",
     )
     normalized_clip: Positive = setting(10.0, "largest size of a normalized number")
+    memory: Literal["gru", "lstm", "lru", "model"] | None = setting(
+        None, "what the agent remembers with, as for ppo, pqn and dqn; model: your own network"
+    )
+    memory_units: MemoryUnits = setting(64, "numbers that the memory shows the other layers")
+    memory_place: Literal["before", "after"] = setting(
+        "after", "the memory's place: before the hidden layers, or after all of them but the last"
+    )
+    memory_length: Annotated[int, Meta(ge=1, le=10**4), "env steps"] | None = setting(
+        None, "steps that gradients go back through the memory; none: a rollout, or 32 from replay"
+    )
+    memory_inputs: bool = setting(False, "show the memory the previous action and reward too")
     schedules: Annotated[dict[str, Any] | str, SCHEDULES] | None = setting(
         None, "settings that change in the run, by name: constant, linear, cosine, or 1:0.2 0:0.1"
     )
@@ -200,6 +212,10 @@ class RunConfig(Settings):
             from kytolly.config.schedules import schedules_as_text
 
             object.__setattr__(self, "schedules", schedules_as_text(self))
+        if self.memory is not None:
+            from kytolly.config.memory import check_memory
+
+            check_memory(self)
         if self.async_envs and self.num_envs > MAX_PROCESSES:
             raise ValueError(
                 f"num_envs is {self.num_envs} with async_envs, which starts a process for each, "

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK as ACTION_MASK
 from kytolly.environment.mask import without_mask
+from kytolly.environment.memory import ADDED
 
 if TYPE_CHECKING:
     from kytolly.environment.encoding import Encoding
@@ -74,7 +75,7 @@ class EnvSpec(NamedTuple):
         return all(
             spec.dtype.is_floating and len(spec.shape) == 1
             for name, spec in entries.items()
-            if name != ACTION_MASK
+            if name not in (ACTION_MASK, *ADDED)
         ) and not (one_hot or self.grids)
 
     @property

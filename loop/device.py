@@ -28,7 +28,7 @@ from kytolly.loop.columns import Arrays, Columns
 from kytolly.loop.learn import LoopMetrics, learn
 from kytolly.loop.limits import EpisodeLimit, warn_of_time
 from kytolly.loop.program import Program
-from kytolly.policy.base import ActionReader, greedy_action
+from kytolly.policy.base import ActionReader, greedy_action, with_memory
 from kytolly.policy.batch import Obs, Rollout, present, rollout_spec, with_present
 
 EnvState: TypeAlias = tuple[DeviceState, Obs]  # between two rollouts: state, observations [E, ...]
@@ -43,6 +43,11 @@ class TensorEnvRunner:
     loop_name = "device"
 
     def __init__(self, env: TensorEnvironment, cfg: RunConfig):
+        if cfg.memory is not None:
+            from kytolly.config.memory import state_units
+            from kytolly.environment.tensor.remembering import RememberingEnv
+
+            env = RememberingEnv(env, state_units(cfg), cfg.memory_inputs)
         self.env, self.cfg, self.num_envs = env, cfg, cfg.num_envs
         self.spec: EnvSpec = env.spec._replace(truncates_at_limit_only=True)
 
@@ -157,9 +162,9 @@ class DeviceLoop(tf.Module):
         ) -> tuple[tf.Tensor, DeviceState, Obs, Arrays, tf.Tensor]:
             # Gathered, because a slice at a tensor's place would lose its shape.
             now = tf.nest.map_structure(lambda part: tf.gather(part, time), noise)
-            params, value = agent.policy.outputs(obs, weights, noise=row_noise)
+            params, value, memory = agent.policy.step(obs, weights, noise=row_noise)
             action, log_prob = exploration.action(params, now)
-            to_env = agent.policy.distribution.to_env(action)
+            to_env = with_memory(agent.policy.distribution.to_env(action), memory)
             state, after = step_and_reset(self.env, state, to_env, tf.gather(draws, time))
             discount, next_obs = agent.discount(after.terminated), after.next_obs
             value = value if agent.policy.keeps_value else None

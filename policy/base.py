@@ -12,6 +12,7 @@ import tensorflow as tf
 from kytolly.config.run import RunConfig
 from kytolly.environment.fusion_barrier import on_gpu
 from kytolly.environment.mask import ACTION_MASK, without_mask
+from kytolly.environment.memory import has_memory
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Obs, map_columns
 from kytolly.policy.hyper import Hyper
@@ -103,6 +104,11 @@ class Policy(tf.Module):
         self.network, self.optimizer, self.cfg = network, optimizer, cfg
         self.distribution = cast(ActionReader, distribution)
         self.weights = self.make_weights(network)
+        self.unrolled: Callable[..., Any] | None = None  # what calls a network with a memory
+        if cfg.memory is not None:
+            from kytolly.policy.sequences import Unrolled
+
+            self.unrolled = Unrolled(network)
         # Numbers of one agent of a population; a function, so that no checkpoint has them.
         self.varied: Callable[[], Mapping[str, Any]] = dict
         self.replica: Replica | None = None  # of several devices, while its program is traced
@@ -158,9 +164,15 @@ class Policy(tf.Module):
 
         A pure function of its arguments; `noise` is that of each row, of a noisy network.
         """
+        return self.step(obs, weights, noise, **options)[:2]
+
+    def step(
+        self, obs: Obs, weights: Weights, noise: Noise | None = None, **options: bool | tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor | None, tf.Tensor | None]:
+        """The `outputs`, and [B, S] the next memory of a network that has one."""
         rows = {} if noise is None else {"noise": noise}
-        outputs = self.weights.call(weights, without_mask(obs), **rows, **options)
-        return read_outputs(outputs, self.distribution, obs)
+        outputs = self.weights.call(weights, without_mask(obs), self.unrolled, **rows, **options)
+        return *read_outputs(outputs, self.distribution, obs), next_memory(outputs, obs)
 
     def weight_gradients(self, batch: Batch, hyper: Hyper) -> tuple[list[tf.Tensor], Loss]:
         """The gradient of each weight, or of all in one vector, times the loss scale, and the loss.
@@ -289,12 +301,25 @@ def read_outputs(
     outputs: tf.Tensor | Sequence[tf.Tensor], distribution: Any, obs: Obs
 ) -> tuple[tf.Tensor, tf.Tensor | None]:
     """Params [B, P], masked as `obs` says, and values [B] or None, from a network's outputs."""
+    if has_memory(obs):
+        outputs = outputs[0]
     params, *values = (tf.cast(part, tf.float32) for part in tf.nest.flatten(outputs))
     value = tf.reshape(values[0], [-1]) if values else None
     return masked_params(params, distribution, obs), value
 
 
-def greedy_action(network: Callable[[Obs], Any], distribution: ActionReader, obs: Obs) -> tf.Tensor:
-    """The actions that [E] environments get if each takes its most likely one."""
-    params, _ = read_outputs(network(without_mask(obs)), distribution, obs)
-    return distribution.to_env(distribution.mode(params))
+def next_memory(outputs: Any, obs: Obs) -> tf.Tensor | None:
+    """[B, S] next memory among a network's outputs; None where it has none."""
+    return outputs[1] if has_memory(obs) else None
+
+
+def greedy_action(network: Callable[[Obs], Any], distribution: ActionReader, obs: Obs) -> Any:
+    """What [E] environments get if each takes its most likely action."""
+    outputs = network(without_mask(obs))
+    action = distribution.to_env(distribution.mode(read_outputs(outputs, distribution, obs)[0]))
+    return with_memory(action, next_memory(outputs, obs))
+
+
+def with_memory(action: tf.Tensor, memory: tf.Tensor | None) -> Any:
+    """What a tensor environment takes: the action, with the next memory where there is one."""
+    return action if memory is None else (action, memory)

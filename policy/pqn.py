@@ -46,12 +46,12 @@ class PQNPolicy(Policy):
         """As for DQN."""
         return action_values_for(cfg.algorithm, env_spec)
 
-    def outputs(
+    def step(
         self, obs: Obs, weights: Weights, noise: None = None, **options: bool | tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Action values [B, A], and [B] the best of each row: the value of the observation."""
-        q, _ = super().outputs(obs, weights, noise, **options)
-        return q, row_max(q)
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor | None]:
+        """Action values [B, A], [B] the best of each row: the observation's value, and memory."""
+        q, _, memory = super().step(obs, weights, noise, **options)
+        return q, row_max(q), memory
 
     def batch(self, rollout: Rollout, values: tf.Tensor, next_values: tf.Tensor) -> PQNBatch:
         """[T * E] rows with lambda-returns.

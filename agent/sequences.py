@@ -1,0 +1,88 @@
+"""What an agent with a memory has in place of other agents' parts: its network and its batches."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kytolly.agent.algorithms import part
+from kytolly.agent.rollout_buffer import RolloutBuffer, Rows
+from kytolly.agent.shuffle import random_order
+from kytolly.config.memory import state_units
+from kytolly.config.run import RunConfig
+from kytolly.environment.memory import MEMORY, STATE_ENTRIES
+from kytolly.environment.spec import EnvSpec
+from kytolly.model.observation_features import make_features
+from kytolly.model.recurrent import KINDS, MemoryNetwork, split_state
+
+
+class SequenceMemory:
+    """The batches of whole sequences for a config."""
+
+    allows_lag = False
+
+    @classmethod
+    def for_config(cls, cfg: RunConfig, env_spec: EnvSpec, noise: int = 0) -> Any:
+        """Those of a rollout, or of a replay memory."""
+        return SequenceRollout.for_config(cfg, env_spec, noise)
+
+
+class SequenceRollout(RolloutBuffer):
+    """A rollout's sequences in a random order, each with the memory before its first step."""
+
+    length: int  # env steps of a sequence
+    num_envs: int
+
+    @classmethod
+    def for_config(cls, cfg: Any, env_spec: EnvSpec, noise: int = 0) -> RolloutBuffer:
+        """As for other agents."""
+        buffer = super().for_config(cfg, env_spec, noise)
+        buffer.length, buffer.num_envs = cfg.sequence_length, cfg.num_envs
+        return buffer
+
+    def batch(self, opened: Any, index: int | tf.Tensor, random_bits: tf.Tensor) -> Rows:
+        """The rows of update `index`, sequence by sequence; every one is in an epoch once."""
+        epoch, part_ = index // self.updates_per_epoch, index % self.updates_per_epoch
+        keys = tf.gather(tf.reshape(random_bits, [self.epochs, -1]), epoch)
+        count = self.rows_per_update // self.length
+        places = part_ * count + tf.range(count)
+        total = self.updates_per_epoch * count
+        chosen = random_order(places, total, keys)
+        chunk, env = chosen // self.num_envs, chosen % self.num_envs
+        begin = chunk * self.length * self.num_envs + env
+        slots = begin[:, tf.newaxis] + self.num_envs * tf.range(self.length)
+        slots = tf.reshape(slots, [-1])
+        if isinstance(opened, tuple):
+            rows = tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)
+        else:
+            rows = opened.gather(slots)
+        memory = rows.obs[MEMORY]
+        memory = tf.reshape(memory, [count, self.length, memory.shape[-1]])[:, 0]
+        return rows._replace(obs={**rows.obs, MEMORY: memory})
+
+
+def make_memory_network(cfg: RunConfig, obs_spec: Any, distribution: Any) -> keras.Model:
+    """The network of a config, with a memory before its hidden layers or between them."""
+    if cfg.memory == "model":
+        raise ValueError(
+            "memory is 'model', and no model was given, expected your own Keras model of one step, "
+            "(obs, state) -> (outputs, state). Give it as Trainer.train(..., model=...), or set "
+            "memory to gru, lstm or lru."
+        )
+    seen, _ = split_state(obs_spec)
+    layout = cfg.network.removeprefix("dueling_").replace("dueling", "mlp")
+    features = make_features(cfg, layout, seen)
+    units = cfg.hidden_units
+    encoder, hidden = ((), units) if cfg.memory_place == "before" else (units[:-1], units[-1:])
+    head_cfg = copy.copy(cfg)
+    network = "dueling" if cfg.network.startswith("dueling") else "mlp"
+    for name, value in {"network": network, "normalize_observations": False}.items():
+        object.__setattr__(head_cfg, name, value)
+    object.__setattr__(head_cfg, "hidden_units", hidden)
+    memory = KINDS[str(cfg.memory)](cfg.memory_units)
+    width = memory.units  # of which only the rank counts: the head is built by the network
+    head = part(cfg.algorithm, "network")(head_cfg, tf.TensorSpec([width]), distribution)
+    return MemoryNetwork(memory, head, features, encoder)

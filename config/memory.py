@@ -1,0 +1,22 @@
+"""The settings of an agent's memory, looked at together."""
+
+from __future__ import annotations
+
+from kytolly.config.run import RunConfig
+
+STATES_PER_UNIT = {"gru": 1, "lstm": 2, "lru": 2, "model": 1}
+
+
+def state_units(cfg: RunConfig) -> int:
+    """`S`, numbers of a memory's state."""
+    return STATES_PER_UNIT[str(cfg.memory)] * cfg.memory_units
+
+
+def check_memory(cfg: RunConfig) -> None:
+    """Refuse what cannot be learned with a memory; ValueError says what to change."""
+    if getattr(cfg, "outputs_per_action", 1) > 1 or getattr(cfg, "noisy", False):
+        raise ValueError(
+            f"memory is {cfg.memory!r}, and {cfg.algorithm} learns distributions or by noise in "
+            "its weights, which has no memory here, expected ppo, pqn, dqn or ddqn. Set memory to "
+            "none, or train by one of these."
+        )

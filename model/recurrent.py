@@ -170,6 +170,15 @@ class LRU(Memory):
         self.log_decay = self.add_weight((self.units,), radii, name="log_decay")
         self.log_phase = self.add_weight((self.units,), phases, name="log_phase")
 
+    @property
+    def recurrent_kernel(self):
+        """[U, 0]: no product."""
+        return ops.zeros((self.units, 0))
+
+    @property
+    def step_weights(self):
+        return self.factors()
+
     def factors(self):
         """[U] real and [U] imaginary parts of what a state is multiplied by in a step."""
         radius, phase = ops.exp(-ops.exp(self.log_decay)), ops.exp(self.log_phase)
@@ -180,8 +189,10 @@ class LRU(Memory):
         scale = ops.sqrt(1.0 - ops.exp(-2.0 * ops.exp(self.log_decay)))
         return (features @ self.kernel) * ops.concatenate([scale, scale])
 
-    def step(self, inputs, state):
-        real, imaginary = self.factors()
+    def shown(self, state):
+        return state[:, : self.units]
+
+    def combine(self, inputs, recurrent, state, real, imaginary):
         a, b = state[:, : self.units], state[:, self.units :]
         turned = ops.concatenate([real * a - imaginary * b, real * b + imaginary * a], axis=-1)
         return turned + inputs
@@ -221,11 +232,11 @@ class RecurrentNetwork(keras.Model):
 
 @keras.saving.register_keras_serializable(package="kytolly")
 class MemoryNetwork(RecurrentNetwork):
-    """Features, a memory of them, and a network that reads both.
+    """Features, a memory of them, and a network that reads it.
 
     Args:
         memory: A `Memory`.
-        head: Network [B, W] -> outputs, of the memory's numbers and of the features.
+        head: Network [B, W] -> outputs, of the numbers that the memory shows.
         features: Layer in front, such as `model.observation_features.ObservationFeatures`.
         encoder_units: Widths of dense layers between features and memory.
     """
@@ -258,7 +269,7 @@ class MemoryNetwork(RecurrentNetwork):
         if not self.memory.built:
             self.memory.build((None, width))
         if not self.head.built:
-            self.head.build((None, width + shown))
+            self.head.build((None, shown))
 
     @property
     def is_linear(self):
@@ -273,20 +284,17 @@ class MemoryNetwork(RecurrentNetwork):
         return features
 
     def inputs(self, obs):
-        """[B, F] features, and [B, K] of them what a step takes."""
-        features = self.encoded(obs)
-        return features, ops.cast(self.memory.inputs(features), "float32")
+        """[B, K] what a step takes of an observation."""
+        return ops.cast(self.memory.inputs(self.encoded(obs)), "float32")
 
     def step(self, inputs, state):
         """[B, S] the next state."""
-        return self.memory.step(inputs[1], state)
+        return self.memory.step(inputs, state)
 
     def outputs(self, obs, inputs, before, after, training: bool = False):
-        """The head's, of features and memory."""
+        """The head's."""
         shown = after if self.is_linear else self.memory.shown(after)
-        features = inputs[0]
-        read = ops.concatenate([ops.cast(shown, features.dtype), features], axis=-1)
-        return self.head(read, training=training)
+        return self.head(ops.cast(shown, self.compute_dtype), training=training)
 
     def update_statistics(self, obs):
         """Count the rows of observations into the normalization's statistics, if there are any."""

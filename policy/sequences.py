@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from kytolly.environment.memory import FIRST, MEMORY, STATE_ENTRIES
+from kytolly.environment.fusion_barrier import on_gpu
+from kytolly.environment.memory import FIRST, MEMORY
 from kytolly.policy.batch import Obs
 
 Step = Callable[[Any, tf.Tensor], tf.Tensor]  # inputs [n, ...], state [n, S] -> next state
@@ -67,12 +68,12 @@ class Unrolled:
         length = obs[FIRST].shape[0] // memory.shape[0]
         inputs = network.inputs(self.seen(obs))
         first = by_time(obs[FIRST], length)
-        if network.is_linear:
-            taken = by_time(inputs[-1], length)
+        if network.is_linear and on_gpu():
+            taken = by_time(inputs, length)
             states = linear_states(*network.memory.factors(), taken, first, memory)
         elif hasattr(network, "memory"):
             layer = network.memory
-            taken = by_time(inputs[-1], length)
+            taken = by_time(inputs, length)
             states = gated_states(layer, taken, first, memory)
         else:
             taken = tf.nest.map_structure(lambda part: by_time(part, length), inputs)
@@ -150,7 +151,7 @@ def linear_states(
 def gated_states(
     layer: Any, inputs: tf.Tensor, first: tf.Tensor, memory: tf.Tensor
 ) -> tf.Tensor:
-    """[L, n, S] states after each step of a gated `model.recurrent.Memory`.
+    """[L, n, S] states after each step of a `model.recurrent.Memory`.
 
     Gradients go back step by step as they would by themselves; but those of the recurrent kernel,
     which each step would add to, are one product after the last step.
@@ -190,6 +191,8 @@ def gated_states(
                 tf.reshape(shown, [-1, units]) @ kernel, [length, count, width]
             )
 
+            turned = tf.transpose(kernel)
+
             def backward(back: Any, down: Any, of_inputs: Any, of_products: Any, sums: Any) -> Any:
                 time = length - 1 - back
                 parts = [tf.gather(part, time) for part in (inputs, products, before)]
@@ -197,11 +200,10 @@ def gated_states(
                     tape.watch([*parts, *others])
                     after = layer.combine(*parts, *others)
                 down += tf.gather(above, time)
-                first_three, weights = [], []
-                grads = tape.gradient(after, [*parts, *others], output_gradients=down)
-                first_three, weights = grads[:3], grads[3:]
-                of_input, of_product, of_state = first_three
-                of_shown = tf.matmul(of_product, kernel, transpose_b=True)
+                of_input, of_product, of_state, *weights = tape.gradient(
+                    after, [*parts, *others], down, tf.UnconnectedGradients.ZERO
+                )
+                of_shown = of_product @ turned
                 of_state += tf.pad(of_shown, [[0, 0], [0, size - units]])
                 down = tf.gather(starts, time) * of_state
                 return (

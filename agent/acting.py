@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
+from kytolly.environment.memory import MEMORY, has_memory
 from kytolly.model.numpy_inference import numpy_network, ordered_weights
-from kytolly.policy.base import ActionReader
+from kytolly.policy.base import ActionReader, Policy
 from kytolly.policy.batch import Obs
 from kytolly.policy.weights import FlatWeights, Noise, concatenate
 
@@ -61,6 +62,8 @@ class HostActor:
         forward: Forward | None = None,
     ):
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
+        self.memory_units = int(obs_spec[MEMORY].shape[0]) if has_memory(obs_spec) else 0
+        self._remembered: tuple[HostObs | None, np.ndarray] = None, np.zeros(0)
         visible_spec = without_mask(obs_spec)
         self.numpy_network = numpy_network(network, visible_spec)
         batch = tf.nest.map_structure(
@@ -81,15 +84,37 @@ class HostActor:
         if noise is not None:
             return mask_params(noise.params(self, obs), obs)
         if self.numpy_network is None:
-            return mask_params(self.network_outputs(obs), obs)
-        return mask_params(self.numpy_network(without_mask(obs)), obs)
+            outputs = self.network_outputs(obs)
+        else:
+            outputs = self.numpy_network(without_mask(obs))
+        if self.memory_units:
+            outputs, memory = np.split(outputs, [-self.memory_units], axis=-1)
+            self._remembered = obs, memory
+        return mask_params(outputs, obs)
 
-    def greedy(self, obs: HostObs) -> np.ndarray:
-        """[E, ...] most likely actions for [E, *obs], as the environment takes them."""
-        return self.distribution.host_to_env(self.distribution.host_mode(self.params(obs)))
+    def greedy(self, obs: HostObs) -> Any:
+        """The most likely actions for [E, *obs], as the environment takes them."""
+        return self.to_env(self.distribution.host_mode(self.params(obs)), obs)
+
+    def to_env(self, action: np.ndarray, obs: HostObs) -> Any:
+        """What the environment takes for [E, ...] raw actions for [E, *obs].
+
+        Of an agent with a memory that is a pair: the actions, and the memory [E, S] after them.
+        """
+        to_env = self.distribution.host_to_env(action)
+        return (to_env, self.next_memory(obs)) if self.memory_units else to_env
+
+    def next_memory(self, obs: HostObs) -> np.ndarray:
+        """[E, S] what is remembered after [E, *obs]; computed once for the same observations."""
+        if self._remembered[0] is not obs:
+            self.params(obs)
+        return self._remembered[1]
 
     def network_outputs(self, obs: HostObs, noise: np.ndarray | None = None) -> np.ndarray:
-        """[E, P] params through TensorFlow, without a mask; [E, N] noise of a noisy network."""
+        """[E, P] params through TensorFlow, without a mask; [E, N] noise of a noisy network.
+
+        Of a network with a memory the next memory [E, S] lies beside them.
+        """
         typed = tf.nest.map_structure(
             lambda spec, part: np.asarray(part, spec.dtype.as_numpy_dtype),
             without_mask(self.obs_spec),
@@ -101,7 +126,8 @@ class HostActor:
 
     def _network_forward(self, obs: Obs, noise: Noise | None = None) -> tf.Tensor:
         if noise is None:
-            return tf.nest.flatten(self.network(obs))[0]
+            outputs = tf.nest.flatten(self.network(obs))
+            return tf.concat([outputs[0], outputs[-1]], -1) if self.memory_units else outputs[0]
         weights = [weight.value for weight in self.network.trainable_variables]
         return tf.nest.flatten(self._noisy_weights.call(weights, obs, noise=noise))[0]
 
@@ -133,6 +159,12 @@ class HostActor:
         """Use the network's weights, all end to end [W], in NumPy."""
         if self.numpy_network is not None:
             self.numpy_network.take(packed)
+
+
+def packed_step(policy: Policy, obs: Obs, noise: Noise | None = None) -> tf.Tensor:
+    """[B, P] params of a policy that learns, with the next memory beside them where it has one."""
+    params, _, memory = policy.step(obs, policy.current_weights(), noise=noise)
+    return params if memory is None else tf.concat([params, memory], axis=-1)
 
 
 def packed_weights(weights: FlatWeights) -> tf.Tensor:

@@ -143,14 +143,14 @@ class Collector(EpisodeEnds):
                 self.begin_step()
                 self.finish_step()
             return
-        choose, to_env = self.exploration.host_action, self.distribution.host_to_env
+        choose, to_env = self.exploration.host_action, self.actor.to_env
         params, step, obs = self.actor.params, self.env.step, self._obs
         explored = self._explored
         if self.deadline < math.inf:
             step = self._step_in_time
         for noise in self._noise:
             action = choose(params, obs, noise)
-            outcome = step(to_env(action))
+            outcome = step(to_env(action, obs))
             self._rows.append((obs, action, outcome, explored(noise) if explored else None))
             obs = outcome.obs
         self._obs, self._time = obs, self.steps
@@ -166,7 +166,7 @@ class Collector(EpisodeEnds):
             noise = self.exploration.host_noise(self.rng, shape, self._state)[0]
         self._step_explored = self._explored(noise) if self._explored else None
         self._action = self.exploration.host_action(self.actor.params, self._obs, noise)
-        self.env.begin_step(self.distribution.host_to_env(self._action))
+        self.env.begin_step(self.actor.to_env(self._action, self._obs))
 
     def finish_step(self) -> None:
         """Wait for the environments and remember what happened."""

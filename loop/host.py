@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from kytolly.agent.acting import HostActor, packed_weights
+from kytolly.agent.acting import HostActor, packed_step, packed_weights
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
 from kytolly.callback.base import JsonObject
@@ -63,7 +63,7 @@ class HostLoop:
             policy.network,
             policy.distribution,
             agent.env_spec.obs,
-            lambda obs, noise=None: policy.outputs(obs, policy.current_weights(), noise=noise)[0],
+            lambda obs, noise=None: packed_step(policy, obs, noise),
         )
         inference = self.actor.numpy_network
         if inference is not None:

@@ -61,7 +61,8 @@ class HostEnvRunner:
         first = self.groups[0]
         self.spec = first.spec
         self.num_envs = sum(group.num_envs for group in self.groups)
-        processes = first.processes if isinstance(first, HostVector) else None
+        inner = getattr(first, "env", first)
+        processes = inner.processes if isinstance(inner, HostVector) else None
         self.process_pool: ProcessPool | None = None  # in which evaluations play
         if processes is not None:
             other = env.whole_games() if isinstance(env, WrappedSource) else None
@@ -75,7 +76,7 @@ class HostEnvRunner:
         cfg, is_given = self.cfg, not isinstance(self.cfg.num_envs, Default)
         # Two groups take turns where learning does not go on beside collecting.
         groups = 1 if part(cfg.algorithm, "memory").allows_lag else 2
-        return make_host_groups(
+        made = make_host_groups(
             env,
             cfg.num_envs if is_given else None,
             groups,
@@ -86,6 +87,16 @@ class HostEnvRunner:
             timeout_seconds=cfg.env_timeout_seconds,
             restart=cfg.on_env_fault == "restart",
         )
+        return [self.remembering(group) for group in made]
+
+    def remembering(self, env: HostEnv) -> HostEnv:
+        """The environments, which keep the memory of an agent that has one."""
+        if self.cfg.memory is None:
+            return env
+        from kytolly.config.memory import state_units
+        from kytolly.environment.gym.remembering import RememberingHostEnv
+
+        return RememberingHostEnv(env, state_units(self.cfg), self.cfg.memory_inputs)
 
     def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
         """The loop that trains; it closes the environments that it steps."""
@@ -136,7 +147,7 @@ class HostEnvRunner:
             return contextlib.closing(env)
 
         limit = EpisodeLimit(self.spec.name, step_limit)
-        return HostEvaluator(actor.greedy, environments, episodes, seed, limit)
+        return HostEvaluator(actor.greedy, environments, episodes, seed, limit, self.remembering)
 
     def close(self) -> None:
         """Close the environments that were made here, but for those of a loop."""
@@ -156,6 +167,7 @@ class HostEvaluator:
         episodes: Episodes in all.
         seed: Seed of the episodes, together with their number.
         limit: The longest episode.
+        remembering: What an agent's memory makes of the environments.
     """
 
     def __init__(
@@ -165,14 +177,16 @@ class HostEvaluator:
         episodes: int,
         seed: int,
         limit: EpisodeLimit,
+        remembering: Callable[[HostEnv], HostEnv] = lambda env: env,
     ):
+        self.remembering = remembering
         self.act, self.environments, self.limit = act, environments, limit
         self.episodes, self.seed = episodes, seed
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`."""
         with self.environments(stream_seed(self.seed, EVALUATION, number)) as env:
-            return self._play(env, deadline)
+            return self._play(self.remembering(env), deadline)
 
     def _play(self, env: HostEnv, deadline: float) -> Evaluation:
         rest = np.arange(env.num_envs) < self.episodes % env.num_envs

@@ -135,6 +135,11 @@ def ordered_weights(network: keras.Model) -> list[keras.Variable]:
     return [*network.trainable_variables, *network.non_trainable_weights]
 
 
+def acting_outputs(network: keras.Model) -> Callable[..., Any]:
+    """The function of a network of which NumPy computes the first output: its call, mostly."""
+    return getattr(network, "packed_outputs", network.call)
+
+
 class Constant(keras.KerasTensor):
     """An array that a network brings into its trace, so that what follows from it is traced too."""
 
@@ -153,7 +158,7 @@ def trace(network: keras.Model, obs_spec: Any) -> Program:
     tracer = _Tracer(ordered_weights(network))
     known = {id(tensor): tracer.new_register() for tensor in tensors.values()}
     with keras.StatelessScope() as scope:  # what a call assigns, or adds to the losses, is dropped
-        outputs = network.call(tensors if is_dict else tensors[""])
+        outputs = acting_outputs(network)(tensors if is_dict else tensors[""])
         output = tracer.register(keras.tree.flatten(outputs)[0], known)
     if scope.state_mapping:
         raise NotImplementedError("a call that changes variables")
@@ -374,7 +379,7 @@ def _agrees_on(
     )
     mapping = zip(ordered_weights(network), candidate.weights, strict=True)
     with keras.StatelessScope(list(mapping)):
-        expected = np.asarray(keras.tree.flatten(network(obs))[0])
+        expected = np.asarray(keras.tree.flatten(acting_outputs(network)(obs))[0])
     params = candidate(obs)
     size = float(np.abs(expected).max())
     return (

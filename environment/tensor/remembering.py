@@ -7,22 +7,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from kytolly.environment.memory import (
-    FIRST,
-    MEMORY,
-    OBSERVATION,
-    PREVIOUS_ACTION,
-    PREVIOUS_REWARD,
-    as_entries,
-)
-from kytolly.environment.spec import (
-    Box,
-    Discrete,
-    EnvSpec,
-    StepOutcome,
-    TensorEnvironment,
-    num_choices,
-)
+from kytolly.environment.memory import FIRST, MEMORY, PREVIOUS_ACTION, PREVIOUS_REWARD, as_entries
+from kytolly.environment.memory_spec import action_width, remembering_spec
+from kytolly.environment.spec import Box, Discrete, EnvSpec, StepOutcome, TensorEnvironment
 
 
 class Remembered(NamedTuple):
@@ -84,11 +71,6 @@ class RememberingEnv:
         return Remembered(env_state, memory, first, previous)
 
 
-def action_width(spec: EnvSpec) -> int:
-    """Numbers by which an action is shown."""
-    return len(spec.action.low) if isinstance(spec.action, Box) else num_choices(spec.action)
-
-
 def shown_action(spec: EnvSpec, action: tf.Tensor) -> tf.Tensor:
     """[E, D] numbers of actions [E, ...]: one-hot where they are discrete."""
     if isinstance(spec.action, Box):
@@ -99,15 +81,3 @@ def shown_action(spec: EnvSpec, action: tf.Tensor) -> tf.Tensor:
         tf.one_hot(action[:, place], count) for place, count in enumerate(spec.action.counts)
     ]
     return tf.concat(parts, axis=-1)
-
-
-def remembering_spec(spec: EnvSpec, units: int, shows_previous: bool) -> EnvSpec:
-    """The spec of an environment with the entries that a memory adds."""
-    obs = as_entries(spec.obs)
-    obs |= {MEMORY: tf.TensorSpec([units]), FIRST: tf.TensorSpec([], tf.bool)}
-    if shows_previous:
-        obs[PREVIOUS_ACTION] = tf.TensorSpec([action_width(spec)])
-        obs[PREVIOUS_REWARD] = tf.TensorSpec([1])
-    encodings = tuple((name or OBSERVATION, encoding) for name, encoding in spec.encodings)
-    grids = tuple(name or OBSERVATION for name in spec.grids)
-    return spec._replace(obs=obs, encodings=encodings, grids=grids, frame_stack=0)

@@ -1,0 +1,100 @@
+"""Environments on the host that keep their agent's memory, as tensor ones do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kytolly.environment.gym.step import HostEnv, HostStep
+from kytolly.environment.memory import FIRST, MEMORY, PREVIOUS_ACTION, PREVIOUS_REWARD, as_entries
+from kytolly.environment.memory_spec import action_width, remembering_spec
+from kytolly.environment.spec import Box, Discrete, EnvSpec
+
+
+class RememberingHostEnv:
+    """A `HostEnv` whose actions are pairs: the action, and the memory [E, S] after it.
+
+    Args:
+        env: The environments.
+        units: `S`, numbers that the agent remembers.
+        shows_previous: Show the previous action and reward too.
+    """
+
+    def __init__(self, env: HostEnv, units: int, shows_previous: bool = False):
+        self.env, self.units, self.shows_previous = env, units, shows_previous
+        self.spec: EnvSpec = remembering_spec(env.spec, units, shows_previous)
+        self.num_envs, self.has_dummy_steps = env.num_envs, env.has_dummy_steps
+        self.given, self.restarts = env.given, env.restarts
+        self._next: dict[str, np.ndarray] = {}  # what is added after the step that goes on
+
+    def reset(self, seed: int | None = None) -> Any:
+        """Episodes that begin without a memory."""
+        obs = as_entries(self.env.reset(seed))
+        return {**obs, **self._cleared(self._nothing(), np.ones(self.num_envs, bool))}
+
+    def step(self, action: Any) -> HostStep:
+        """A step of the environments; the memory is what came with the action."""
+        self.begin_step(action)
+        return self.finish_step()
+
+    def begin_step(self, action: Any) -> None:
+        """Begin a step."""
+        to_env, memory = action
+        self._next = {MEMORY: np.asarray(memory, np.float32)}
+        if self.shows_previous:
+            self._next[PREVIOUS_ACTION] = shown_action(self.env.spec, np.asarray(to_env))
+        self.env.begin_step(to_env)
+
+    def finish_step(self) -> HostStep:
+        """Wait for it; where another episode begins, or began within the step, nothing is known."""
+        step = self.env.finish_step()
+        added = {**self._next, FIRST: np.zeros(self.num_envs, bool)}
+        if self.shows_previous:
+            added[PREVIOUS_REWARD] = step.reward[:, np.newaxis].astype(np.float32)
+        begins = step.ended | ~step.valid
+        after = self._cleared(added, begins) if begins.any() else added
+        return step._replace(
+            obs={**as_entries(step.obs), **after}, next_obs={**as_entries(step.next_obs), **added}
+        )
+
+    def get_state(self) -> dict[str, Any]:
+        """The environments': the memory lies in the newest observation."""
+        return self.env.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self.env.set_state(state)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.env.close()
+
+    def _nothing(self) -> dict[str, np.ndarray]:
+        count = self.num_envs
+        added = {MEMORY: np.zeros([count, self.units], np.float32), FIRST: np.ones(count, bool)}
+        if self.shows_previous:
+            width = action_width(self.env.spec)
+            added[PREVIOUS_ACTION] = np.zeros([count, width], np.float32)
+            added[PREVIOUS_REWARD] = np.zeros([count, 1], np.float32)
+        return added
+
+    def _cleared(self, added: dict[str, np.ndarray], begins: np.ndarray) -> dict[str, np.ndarray]:
+        nothing = self._nothing()
+        return {
+            name: np.where(begins.reshape(-1, *[1] * (part.ndim - 1)), nothing[name], part)
+            for name, part in added.items()
+        }
+
+
+def shown_action(spec: EnvSpec, action: np.ndarray) -> np.ndarray:
+    """[E, D] numbers of actions [E, ...]: one-hot where they are discrete."""
+    if isinstance(spec.action, Box):
+        return action.astype(np.float32)
+    if isinstance(spec.action, Discrete):
+        return np.eye(spec.action.count, dtype=np.float32)[action]
+    parts = [
+        np.eye(count, dtype=np.float32)[action[:, place]]
+        for place, count in enumerate(spec.action.counts)
+    ]
+    return np.concatenate(parts, axis=-1)

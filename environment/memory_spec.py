@@ -1,0 +1,45 @@
+"""The spec of an environment whose agent has a memory."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from kytolly.environment.memory import (
+    ADDED,
+    FIRST,
+    MEMORY,
+    OBSERVATION,
+    PREVIOUS_ACTION,
+    PREVIOUS_REWARD,
+    as_entries,
+)
+from kytolly.environment.spec import Box, EnvSpec, num_choices
+
+
+def action_width(spec: EnvSpec) -> int:
+    """Numbers by which an action is shown."""
+    return len(spec.action.low) if isinstance(spec.action, Box) else num_choices(spec.action)
+
+
+def remembering_spec(spec: EnvSpec, units: int, shows_previous: bool) -> EnvSpec:
+    """The spec of an environment with the entries that a memory adds."""
+    obs = as_entries(spec.obs)
+    obs |= {MEMORY: tf.TensorSpec([units]), FIRST: tf.TensorSpec([], tf.bool)}
+    if shows_previous:
+        obs[PREVIOUS_ACTION] = tf.TensorSpec([action_width(spec)])
+        obs[PREVIOUS_REWARD] = tf.TensorSpec([1])
+    encodings = tuple((name or OBSERVATION, encoding) for name, encoding in spec.encodings)
+    grids = tuple(name or OBSERVATION for name in spec.grids)
+    return spec._replace(obs=obs, encodings=encodings, grids=grids, frame_stack=0)
+
+
+def plain_spec(spec: EnvSpec) -> EnvSpec:
+    """The spec without what `remembering_spec` added."""
+    if not isinstance(spec.obs, dict) or MEMORY not in spec.obs:
+        return spec
+    obs = {name: part for name, part in spec.obs.items() if name not in ADDED}
+    if list(obs) != [OBSERVATION]:
+        return spec._replace(obs=obs)
+    encodings = tuple(("", encoding) for _, encoding in spec.encodings)
+    grids = ("",) * len(spec.grids)
+    return spec._replace(obs=obs[OBSERVATION], encodings=encodings, grids=grids)

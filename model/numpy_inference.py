@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from kytolly.model.numpy_memory import MEMORIES
 from kytolly.model.numpy_operations import (
     FUNCTIONS,
     IDENTITIES,
@@ -215,6 +216,8 @@ class _Tracer:
                 return inputs[:1]
             if kind.__name__ == "Conv2D":
                 return [self._convolution(operation, inputs[0])]
+            if kind.__name__ in MEMORIES:
+                return [self.step(MEMORIES[kind.__name__](operation, self.places), *inputs)]
             if kind.__name__ in LAYERS:
                 bind, source = LAYERS[kind.__name__](operation, self.places), inputs[0]
                 if kind.__name__ != "Flatten" and node.arguments.keras_tensors[0].dtype in INTEGERS:

@@ -71,6 +71,10 @@ class Memory(keras.layers.Layer):
         """[B, S] next state, from [B, K] inputs, [B, K] products and [B, S] the state."""
         raise NotImplementedError
 
+    def call(self, features, state):
+        """[B, S] next state, from features [B, F] and a state [B, S]."""
+        return self.step(ops.cast(self.inputs(features), "float32"), state)
+
     def step(self, inputs, state):
         """[B, S] next state."""
         recurrent = self.shown(state) @ self.recurrent_kernel
@@ -81,7 +85,7 @@ class Memory(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
-class GRU(Memory):
+class GRUMemory(Memory):
     """Gated recurrent unit, whose reset gate acts after the product, as in cuDNN.
 
     Source: Cho et al. 2014, arXiv:1406.1078; the product's place as in `keras.layers.GRU` with
@@ -107,7 +111,7 @@ class GRU(Memory):
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
-class LSTM(Memory):
+class LSTMMemory(Memory):
     """Long short-term memory; its state is the output, then the cell.
 
     Source: Hochreiter & Schmidhuber 1997; the forget gate begins open, as in Jozefowicz et al.
@@ -135,7 +139,7 @@ class LSTM(Memory):
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
-class LRU(Memory):
+class LRUMemory(Memory):
     """Linear recurrent unit: `U` complex numbers that decay and turn, each by itself.
 
     Its state has the real parts, then the imaginary ones. As the step is linear, a sequence is
@@ -202,7 +206,7 @@ class LRU(Memory):
         return {**super().get_config(), **own}
 
 
-KINDS = {"gru": GRU, "lstm": LSTM, "lru": LRU}
+KINDS = {"gru": GRUMemory, "lstm": LSTMMemory, "lru": LRUMemory}
 
 
 def split_state(obs):
@@ -215,14 +219,17 @@ class RecurrentNetwork(keras.Model):
     """A network that remembers: a dict with `memory` [B, S] -> (outputs, next memory [B, S]).
 
     A step has three parts, of which only the second has to be taken one after the other:
-    `inputs(obs)`, `step(inputs, state)` and `outputs(obs, inputs, before, after)`.
+    `inputs(obs)`, `step(inputs, state)` and `outputs(obs, before, after)`.
     """
 
     def call(self, obs, training: bool = False):
         seen, before = split_state(obs)
-        inputs = self.inputs(seen)
-        after = self.step(inputs, before)
-        return self.outputs(seen, inputs, before, after, training=training), after
+        after = self.next_state(seen, before)
+        return self.outputs(seen, before, after, training=training), after
+
+    def next_state(self, obs, state):
+        """[B, S] the state after one step."""
+        return self.step(self.inputs(obs), state)
 
     def packed_outputs(self, obs):
         """[B, P + S] params and next memory side by side, for inference in NumPy."""
@@ -291,7 +298,11 @@ class MemoryNetwork(RecurrentNetwork):
         """[B, S] the next state."""
         return self.memory.step(inputs, state)
 
-    def outputs(self, obs, inputs, before, after, training: bool = False):
+    def next_state(self, obs, state):
+        """[B, S] the state after one step, by the memory as a layer, which NumPy knows whole."""
+        return self.memory(self.encoded(obs), state)
+
+    def outputs(self, obs, before, after, training: bool = False):
         """The head's."""
         shown = after if self.is_linear else self.memory.shown(after)
         return self.head(ops.cast(shown, self.compute_dtype), training=training)
@@ -338,7 +349,7 @@ class CustomMemoryNetwork(RecurrentNetwork):
         """The model's next state."""
         return self.model(inputs, state)[1]
 
-    def outputs(self, obs, inputs, before, after, training: bool = False):
+    def outputs(self, obs, before, after, training: bool = False):
         """The model's outputs, of the state before the step."""
         return self.model(inputs, before)[0]
 

@@ -28,7 +28,7 @@ class RecurrentNetwork(Protocol):
     def step(self, inputs: Any, state: tf.Tensor) -> tf.Tensor: ...
 
     def outputs(
-        self, obs: Obs, inputs: Any, before: tf.Tensor, after: tf.Tensor, training: bool = False
+        self, obs: Obs, before: tf.Tensor, after: tf.Tensor, training: bool = False
     ) -> Any: ...
 
 
@@ -52,9 +52,8 @@ class Unrolled:
         count, rows = obs[MEMORY].shape[0], obs[FIRST].shape[0]
         if count == rows:
             return self.network(obs, **options)
-        before, after, inputs = self.states(obs)
-        seen = self.seen(obs)
-        return self.network.outputs(seen, inputs, before, after, **options), after
+        before, after = self.states(obs)
+        return self.network.outputs(self.seen(obs), before, after, **options), after
 
     def seen(self, obs: dict[str, tf.Tensor]) -> Any:
         """The observation as the network's parts take it."""
@@ -62,8 +61,8 @@ class Unrolled:
 
         return split_state(obs)[0]
 
-    def states(self, obs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor, Any]:
-        """[n * L, S] memory before and after each row, and the inputs of the steps."""
+    def states(self, obs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
+        """[n * L, S] memory before and after each row."""
         network, memory = self.network, obs[MEMORY]
         length = obs[FIRST].shape[0] // memory.shape[0]
         inputs = network.inputs(self.seen(obs))
@@ -80,7 +79,7 @@ class Unrolled:
             states = looped_states(network.step, taken, first, memory)
         before = tf.concat([memory[tf.newaxis], states[:-1]], axis=0)
         before = tf.where(first[..., tf.newaxis], 0.0, before)
-        return by_sequence(before), by_sequence(states), inputs
+        return by_sequence(before), by_sequence(states)
 
 
 def by_time(rows: tf.Tensor, length: int) -> tf.Tensor:

@@ -25,6 +25,17 @@ TENSOR_ENVIRONMENTS = {  # name: module of this room, what makes it
     "MinAtar/Seaquest-v1": "tensor.minatar.seaquest:Seaquest.minimal",
     "MinAtar/SpaceInvaders-v0": "tensor.minatar.space_invaders:SpaceInvaders",
     "MinAtar/SpaceInvaders-v1": "tensor.minatar.space_invaders:SpaceInvaders.minimal",
+    "CartPoleNoVel-v1": "tensor.no_velocity:CartPoleNoVel",
+    "MountainCarContinuousNoVel-v0": "tensor.no_velocity:MountainCarContinuousNoVel",
+    "PendulumNoVel-v1": "tensor.no_velocity:PendulumNoVel",
+    "kytolly/TMaze-v0": "tensor.t_maze:TMaze",
+    "kytolly/PassiveTMaze-v0": "tensor.t_maze:PassiveTMaze",
+    "popgym-PositionOnlyCartPoleEasy-v0": "tensor.no_velocity:PositionOnlyCartPole.easy",
+    "popgym-PositionOnlyCartPoleMedium-v0": "tensor.no_velocity:PositionOnlyCartPole.medium",
+    "popgym-PositionOnlyCartPoleHard-v0": "tensor.no_velocity:PositionOnlyCartPole.hard",
+    "popgym-RepeatPreviousEasy-v0": "tensor.popgym:RepeatPrevious.easy",
+    "popgym-RepeatPreviousMedium-v0": "tensor.popgym:RepeatPrevious.medium",
+    "popgym-RepeatPreviousHard-v0": "tensor.popgym:RepeatPrevious.hard",
 }
 
 

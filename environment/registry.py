@@ -30,12 +30,17 @@ TENSOR_ENVIRONMENTS = {  # name: module of this room, what makes it
     "PendulumNoVel-v1": "tensor.no_velocity:PendulumNoVel",
     "kytolly/TMaze-v0": "tensor.t_maze:TMaze",
     "kytolly/PassiveTMaze-v0": "tensor.t_maze:PassiveTMaze",
-    "popgym-PositionOnlyCartPoleEasy-v0": "tensor.no_velocity:PositionOnlyCartPole.easy",
-    "popgym-PositionOnlyCartPoleMedium-v0": "tensor.no_velocity:PositionOnlyCartPole.medium",
-    "popgym-PositionOnlyCartPoleHard-v0": "tensor.no_velocity:PositionOnlyCartPole.hard",
-    "popgym-RepeatPreviousEasy-v0": "tensor.popgym:RepeatPrevious.easy",
-    "popgym-RepeatPreviousMedium-v0": "tensor.popgym:RepeatPrevious.medium",
-    "popgym-RepeatPreviousHard-v0": "tensor.popgym:RepeatPrevious.hard",
+}
+TENSOR_ENVIRONMENTS |= {
+    f"popgym-{title}{level}-v0": f"tensor.{module}:{title}.{level.lower()}"
+    for module, title in (
+        ("no_velocity", "PositionOnlyCartPole"),
+        ("popgym", "Autoencode"),
+        ("popgym", "CountRecall"),
+        ("popgym", "HigherLower"),
+        ("popgym", "RepeatPrevious"),
+    )
+    for level in ("Easy", "Medium", "Hard")
 }
 
 

@@ -129,5 +129,158 @@ class RepeatPrevious(CardGame):
 
     def _deal(self, cards: tf.Tensor, seen: tf.Tensor, uniform: tf.Tensor) -> RepeatState:
         suit = drawn_kind(cards, uniform)
-        newest = tf.cast(suit, tf.int8)[:, tf.newaxis]
-        return RepeatState(without_card(cards, suit), tf.concat([newest, seen[:, :-1]], axis=-1))
+        seen = tf.concat([_column(suit), seen[:, :-1]], axis=-1)
+        return RepeatState(without_card(cards, suit), seen)
+
+
+class AutoencodeState(NamedTuple):
+    """State of `E` games of Autoencode."""
+
+    cards: tf.Tensor  # [E, 4] int32 of each suit that are left in the deck
+    stack: tf.Tensor  # [E, cards] int8 suits that were dealt and not yet asked for, the top first
+    asked: tf.Tensor  # [E] int32 cards that were asked for
+
+
+class Autoencode(CardGame):
+    """A deck is dealt card by card; then the agent names all suits in reverse order.
+
+    Observations: whether the deck is still dealt (1) or its suits are asked for (0), and the suit
+    of the newest card, 0 after the first answer; both one-hot, [E, 6]. Actions: the four suits. An
+    answer pays 1 / cards where it is right and minus that where it is wrong: a perfect game
+    returns 1. An episode terminates with the last answer.
+    """
+
+    def __init__(self, level: str):
+        """Make the game of one of the levels `Easy`, `Medium` and `Hard`: 1, 2 or 3 decks."""
+        super().__init__(level)
+        self.spec = self.make_spec((2, SUITS), SUITS)
+
+    def reset(self, uniform: tf.Tensor) -> AutoencodeState:
+        """States of new games, in which one card is dealt."""
+        num_envs = uniform.shape[0]
+        decks = full_decks(num_envs, self.num_cards, SUITS)
+        suit = drawn_kind(decks, uniform[:, 0])
+        empty = tf.zeros([num_envs, self.num_cards - 1], tf.int8)
+        stack = tf.concat([_column(suit), empty], axis=-1)
+        return AutoencodeState(without_card(decks, suit), stack, tf.zeros([num_envs], tf.int32))
+
+    def observe(self, state: AutoencodeState) -> tf.Tensor:
+        """Observations [E, 6]."""
+        dealing = tf.cast(tf.reduce_sum(state.cards, axis=-1) > 0, tf.int32)
+        suit = tf.where(state.asked > 0, 0, tf.cast(state.stack[:, 0], tf.int32))
+        return tf.concat([tf.one_hot(dealing, 2), tf.one_hot(suit, SUITS)], axis=-1)
+
+    def step(self, state: AutoencodeState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
+        """Next state, reward [E] and terminated [E] after a card or an answer."""
+        dealing = tf.reduce_sum(state.cards, axis=-1) > 0
+        suit = drawn_kind(state.cards, uniform[:, 0])
+        top, worth = state.stack[:, :1], 1.0 / self.num_cards
+        is_right = action == tf.cast(top[:, 0], tf.int32)
+        reward = tf.where(dealing, 0.0, tf.where(is_right, worth, -worth))
+        asked = state.asked + tf.cast(tf.logical_not(dealing), tf.int32)
+        pushed = tf.concat([_column(suit), state.stack[:, :-1]], axis=-1)
+        popped = tf.concat([state.stack[:, 1:], tf.zeros_like(top)], axis=-1)
+        dealing_rows = dealing[:, tf.newaxis]
+        cards = tf.where(dealing_rows, without_card(state.cards, suit), state.cards)
+        stack = tf.where(dealing_rows, pushed, popped)
+        return AutoencodeState(cards, stack, asked), reward, asked == self.num_cards
+
+
+class CountState(NamedTuple):
+    """State of `E` games of CountRecall."""
+
+    cards: tf.Tensor  # [E, K] int32 of each kind that are left in the deck to be counted
+    questions: tf.Tensor  # [E, K] int32 of each kind that are left in the deck of questions
+    card: tf.Tensor  # [E] int32 kind of the newest card
+    question: tf.Tensor  # [E] int32 kind that is asked for
+
+
+class CountRecall(CardGame):
+    """Cards are dealt one by one; each action says how many of a kind that is asked for came.
+
+    The kinds are 2 colors of 1 deck, 4 suits of 2, or 13 ranks of 4; questions are dealt from
+    as many decks of their own. Observations: the kind of the newest card, and the kind that is
+    asked for; both one-hot, [E, 2 K]. Actions: the numbers from 0 to the cards of a kind. The
+    newest card counts. An answer pays 1 / (cards - 1) where it is right and minus that where it is
+    wrong: a perfect game returns 1. An episode terminates with the last card.
+    """
+
+    reset_uniforms = step_uniforms = 2
+    num_decks = 1, 2, 4
+
+    def __init__(self, level: str):
+        """Make the game of one of the levels `Easy`, `Medium` and `Hard`."""
+        super().__init__(level)
+        self.kinds = (COLORS, SUITS, RANKS)[LEVELS.index(level)]
+        self.of_kind = self.num_cards // self.kinds
+        self.spec = self.make_spec((self.kinds, self.kinds), self.of_kind + 1)
+
+    def reset(self, uniform: tf.Tensor) -> CountState:
+        """States of new games, in which one card and one question are dealt."""
+        decks = full_decks(uniform.shape[0], self.num_cards, self.kinds)
+        return self._deal(decks, decks, uniform)
+
+    def observe(self, state: CountState) -> tf.Tensor:
+        """Observations [E, 2 K]."""
+        shown = [tf.one_hot(kind, self.kinds) for kind in (state.card, state.question)]
+        return tf.concat(shown, axis=-1)
+
+    def step(self, state: CountState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
+        """Next state, reward [E] and terminated [E]; what comes next is dealt after the answer."""
+        asked = tf.one_hot(state.question, self.kinds, dtype=tf.int32)
+        came = self.of_kind - tf.reduce_sum(state.cards * asked, axis=-1)
+        worth = 1.0 / (self.num_cards - 1)
+        reward = tf.where(action == came, worth, -worth)
+        last = tf.reduce_sum(state.cards, axis=-1) <= 1
+        return self._deal(state.cards, state.questions, uniform), reward, last
+
+    def _deal(self, cards: tf.Tensor, questions: tf.Tensor, uniform: tf.Tensor) -> CountState:
+        card, question = drawn_kind(cards, uniform[:, 0]), drawn_kind(questions, uniform[:, 1])
+        left = without_card(cards, card), without_card(questions, question)
+        return CountState(*left, card, question)
+
+
+class HigherLowerState(NamedTuple):
+    """State of `E` games of HigherLower."""
+
+    cards: tf.Tensor  # [E, 13] int32 of each rank that are left in the deck
+    rank: tf.Tensor  # [E] int32 of the newest card
+
+
+class HigherLower(CardGame):
+    """Cards are dealt one by one; each action bets whether the next one is higher or lower.
+
+    Observations: the rank of the newest card, one-hot [E, 13], from the ace to the king. Actions:
+    0 higher, 1 lower. A bet pays 1 / cards where it is right, minus that where it is wrong and 0
+    where the ranks are equal. Who counts the cards bets better, and nobody can return 1. An
+    episode terminates with the last card of 1, 2 or 3 decks.
+    """
+
+    def __init__(self, level: str):
+        """Make the game of one of the levels `Easy`, `Medium` and `Hard`."""
+        super().__init__(level)
+        self.spec = self.make_spec((RANKS,), 2)
+
+    def reset(self, uniform: tf.Tensor) -> HigherLowerState:
+        """States of new games, in which one card is dealt."""
+        return self._deal(full_decks(uniform.shape[0], self.num_cards, RANKS), uniform[:, 0])
+
+    def observe(self, state: HigherLowerState) -> tf.Tensor:
+        """The ranks of the newest cards, one-hot [E, 13]."""
+        return tf.one_hot(state.rank, RANKS)
+
+    def step(self, state: HigherLowerState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
+        """Next state, reward [E] and terminated [E] after the next card."""
+        after = self._deal(state.cards, uniform[:, 0])
+        rise = tf.cast(tf.sign(after.rank - state.rank), tf.float32)
+        reward = tf.where(action == 0, rise, -rise) / self.num_cards
+        return after, reward, tf.reduce_sum(after.cards, axis=-1) == 0
+
+    def _deal(self, cards: tf.Tensor, uniform: tf.Tensor) -> HigherLowerState:
+        rank = drawn_kind(cards, uniform)
+        return HigherLowerState(without_card(cards, rank), rank)
+
+
+def _column(kind: tf.Tensor) -> tf.Tensor:
+    """Kinds [E] as a column [E, 1] int8."""
+    return tf.cast(kind, tf.int8)[:, tf.newaxis]

@@ -86,7 +86,7 @@ class TMaze:
         return MazeState(position, state.goal_north, state.step + 1), reward, turns
 
     def _move(self, state: MazeState, action: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Positions [E] after a move; [E] bool: it turned at the junction; it turned to the goal."""
+        """Positions [E] after a move; [E] bool: it was a turn at the junction; one to the goal."""
         move = tf.cast(action == EAST, tf.int32) - tf.cast(action == WEST, tf.int32)
         position = tf.clip_by_value(state.position + move, 0, self.length)
         north = action == NORTH

@@ -12,15 +12,13 @@ from kytolly.environment.spec import Discrete
 from kytolly.environment.tensor.popgym import drawn_kind, without_card
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset
 from kytolly.environment.tensor.t_maze import EAST, NORTH, SOUTH, WEST
-from tests.environment.popgym_oracle import played
+from tests.environment.popgym_oracle import played, recorded
 
 NAMES = [
     name
     for name in TENSOR_ENVIRONMENTS
     if "NoVel" in name or name.startswith(("popgym-", "kytolly/"))
 ]
-CARD_GAMES = {"RepeatPrevious": 4}  # and kinds of cards
-LEVELS = "Easy", "Medium", "Hard"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,7 +65,7 @@ def test_a_task_without_velocities_is_the_task_but_for_what_it_shows(name, hidde
     np.testing.assert_array_equal(env.observe(state), shown)
 
 
-@pytest.mark.parametrize(("level", "steps"), zip(LEVELS, (200, 400, 600), strict=True))
+@pytest.mark.parametrize(("level", "steps"), [("Easy", 200), ("Medium", 400), ("Hard", 600)])
 def test_position_only_cartpole_pays_one_for_an_episode_that_lasts(level, steps):
     env = tensor_environment(f"popgym-PositionOnlyCartPole{level}-v0")
     assert env.spec.max_episode_steps == steps
@@ -111,62 +109,101 @@ def test_repeat_previous_asks_for_the_suit_of_three_steps_ago():
     # Three cards are seen before any question; then those of steps 0, 1, 2, 3 ... are asked for.
     answers = np.concatenate([[3, 3, 3], dealt[:48]])
     answers[5] = 0  # the wrong one: it was 2
-    seen, rewards, ends = played(env, dealt[:, None, None], answers[:, None], 4)
+    seen, rewards, ends = played(env, dealt[:, None, None], answers[:, None])
     np.testing.assert_array_equal(seen[:, 0], np.eye(4)[dealt])
     np.testing.assert_allclose(rewards[:6, 0], [0, 0, 0, 1 / 48, 1 / 48, -1 / 48])
     np.testing.assert_allclose(rewards.sum(), 46 / 48, rtol=1e-5)
     assert list(np.flatnonzero(ends)) == [50]  # 51 steps: the reset deals the first of 52 cards
 
 
-def answers_and_guesses(right, actions, rng):
-    """Actions [T, E], of which seven in ten are the right ones [T, E]."""
-    return np.where(rng.random(right.shape) < 0.7, right, rng.integers(0, actions, right.shape))
+def test_autoencode_asks_for_the_deck_from_its_last_card_to_its_first():
+    env = tensor_environment("popgym-AutoencodeEasy-v0")
+    dealt = np.array([2, 1, 0, 3] + [0] * 12 + [1] * 12 + [2] * 12 + [3] * 12)
+    answers = np.concatenate([np.zeros(51, int), dealt[::-1]])
+    answers[52] = 1  # the wrong one: it was 3
+    every = np.concatenate([dealt, np.full(52, -1)])
+    seen, rewards, ends = played(env, every[:, None, None], answers[:, None])
+    # Each step shows the newest card, while cards are left (1), or that the deck is empty (0).
+    dealing = [1] * 51 + [0] * 53
+    np.testing.assert_array_equal(seen[:, 0, :2], np.eye(2)[dealing])
+    np.testing.assert_array_equal(seen[:, 0, 2:], np.eye(4)[[*dealt, *[0] * 52]])
+    assert not rewards[:51].any()
+    np.testing.assert_allclose(rewards[51:54, 0], [1 / 52, -1 / 52, 1 / 52])
+    np.testing.assert_allclose(rewards.sum(), 50 / 52, rtol=1e-5)
+    assert list(np.flatnonzero(ends)) == [102]  # 51 cards after the first one, and 52 answers
 
 
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize("title", CARD_GAMES)
+def test_count_recall_counts_the_newest_card_too():
+    env = tensor_environment("popgym-CountRecallEasy-v0")
+    colors = np.array([1, 1, 0, 1] + [0] * 25 + [1] * 23)
+    questions = np.array([1, 0, 0, 1] + [1] * 24 + [0] * 24)
+    counts = [np.count_nonzero(colors[: t + 1] == questions[t]) for t in range(51)]
+    assert counts[:4] == [1, 0, 1, 3]
+    answers = np.array(counts)
+    answers[3] = 2  # the count before the newest card
+    dealt = np.stack([colors, questions], axis=1)[:, None]
+    seen, rewards, ends = played(env, dealt, answers[:, None])
+    np.testing.assert_array_equal(
+        seen[:4, 0], [[0, 1, 0, 1], [0, 1, 1, 0], [1, 0, 1, 0], [0, 1] * 2]
+    )
+    np.testing.assert_allclose(rewards[:4, 0], np.array([1, 1, 1, -1]) / 51)
+    np.testing.assert_allclose(rewards.sum(), 49 / 51, rtol=1e-5)
+    assert list(np.flatnonzero(ends)) == [50]
+    assert env.spec.action.count == 27  # none to all 26 of a color
+
+
+def test_higher_lower_pays_for_the_direction_and_nothing_for_equal_ranks():
+    env = tensor_environment("popgym-HigherLowerEasy-v0")
+    first = [5, 7, 7, 12, 0]
+    ranks = np.array(first + [r for r in range(13) for _ in range(4 - first.count(r))])
+    actions = np.zeros(51, int)  # higher, but for one
+    actions[2] = 1
+    seen, rewards, ends = played(env, ranks[:, None, None], actions[:, None])
+    np.testing.assert_array_equal(seen[:, 0], np.eye(13)[ranks])
+    np.testing.assert_allclose(rewards[:4, 0], np.array([1, 0, -1, -1]) / 52)
+    assert list(np.flatnonzero(ends)) == [50]
+
+
+@pytest.mark.parametrize("level", ["Easy", "Medium", "Hard"])
+@pytest.mark.parametrize("title", ["Autoencode", "CountRecall", "HigherLower", "RepeatPrevious"])
 def test_card_games_are_those_of_the_package(title, level):
     pytest.importorskip("popgym")
-    name, kinds, num_games = f"popgym-{title}{level}-v0", CARD_GAMES[title], 4
-    env, rng = tensor_environment(name), np.random.default_rng(5)
-    records = [record(gymnasium.make(name).unwrapped, rng, seed) for seed in range(num_games)]
+    name, rng = f"popgym-{title}{level}-v0", np.random.default_rng(5)
+    env, game = tensor_environment(name), gymnasium.make(name).unwrapped
+    records = [recorded(game, seed, rng) for seed in range(4)]
     dealt, actions, obs, rewards, ends = (
         np.stack(columns, axis=1) for columns in zip(*records, strict=True)
     )
+    ours = played(env, dealt, actions)
     (_, encoding), *_ = env.spec.encodings
-    ours = played(env, dealt, actions, kinds)
     np.testing.assert_array_equal(ours[0], encoding.one_hot(obs))
     np.testing.assert_allclose(ours[1], rewards, rtol=1e-6)
     np.testing.assert_array_equal(ours[2], ends)
-    assert (rewards > 0).mean() > 0.2 and (rewards < 0).any() and np.all(ends.sum(axis=0) == 1)
+    assert env.spec.action.count == game.action_space.n
+    assert (rewards > 0).mean() > 0.2 and (rewards < 0).any()
 
 
-def record(game, rng, seed):
-    """Cards dealt, actions, observations, rewards and ends of an episode of the package's game."""
-    obs, _ = game.reset(seed=seed)
-    decks, kinds_of, right_answer = decks_of(game)
-    orders = [kinds_of[deck.idx[::-1]] for deck in decks]  # they are dealt from the end
-    seen, actions, rewards, ended = [obs], [], [], []
-    while not (ended and ended[-1]):
-        guess = rng.integers(game.action_space.n)
-        action = right_answer(orders, len(actions)) if rng.random() < 0.7 else guess
-        obs, reward, terminated, _, _ = game.step(int(action))
-        for column, value in zip(
-            (seen, actions, rewards, ended), (obs, action, reward, terminated), strict=True
-        ):
-            column.append(value)
-    dealt = np.full((len(seen), len(orders)), -1)
-    for column, order in zip(dealt.T, orders, strict=True):
-        column[: len(order)] = order[: len(seen)]
-    return dealt, *map(np.array, (actions, seen, rewards, ended))
-
-
-def decks_of(game):
-    """The decks of the package's game, the kinds that count, and the right answer by step."""
-    title = type(game).__name__
-    if title.startswith("RepeatPrevious"):
-        return [game.deck], game.deck.suits_idx, lambda orders, t: orders[0][max(0, t + 1 - game.k)]
-    raise AssertionError(title)
+@pytest.mark.parametrize("level", ["Easy", "Medium", "Hard"])
+def test_position_only_cartpole_is_the_packages(level):
+    pytest.importorskip("popgym")
+    name, rng = f"popgym-PositionOnlyCartPole{level}-v0", np.random.default_rng(2)
+    env, game = tensor_environment(name), gymnasium.make(name).unwrapped
+    game.reset(seed=0)
+    rows = []
+    for _ in range(300):
+        game.state, game.steps_beyond_terminated = rng.uniform(-1, 1, 4) * [2.4, 3, 0.2, 3], None
+        before, action = np.array(game.state), int(rng.integers(2))
+        rows.append((before, action, *game.step(action)[:3]))
+    before, actions, obs, rewards, ends = map(np.array, zip(*rows, strict=True))
+    state, reward, ended = env.step(
+        tf.constant(before, tf.float32), tf.constant(actions, tf.int32), tf.zeros([300, 0])
+    )
+    np.testing.assert_allclose(env.observe(state), obs, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(reward, rewards, rtol=1e-6)
+    np.testing.assert_array_equal(ended, ends)
+    assert ends.any() and not ends.all()
+    game.reset(seed=0)
+    assert game.max_episode_length == env.spec.max_episode_steps
 
 
 def walk(env, moves, north):

@@ -4,7 +4,7 @@ from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from tests.test_imports import FILES, imported_modules
 
 MINATAR = "Asterix Breakout Freeway Seaquest SpaceInvaders".split()
-POPGYM = "PositionOnlyCartPole RepeatPrevious".split()
+POPGYM = "PositionOnlyCartPole Autoencode CountRecall HigherLower RepeatPrevious".split()
 
 
 def test_registry_makes_every_environment_under_its_name():

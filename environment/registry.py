@@ -25,6 +25,22 @@ TENSOR_ENVIRONMENTS = {  # name: module of this room, what makes it
     "MinAtar/Seaquest-v1": "tensor.minatar.seaquest:Seaquest.minimal",
     "MinAtar/SpaceInvaders-v0": "tensor.minatar.space_invaders:SpaceInvaders",
     "MinAtar/SpaceInvaders-v1": "tensor.minatar.space_invaders:SpaceInvaders.minimal",
+    "CartPoleNoVel-v1": "tensor.no_velocity:CartPoleNoVel",
+    "MountainCarContinuousNoVel-v0": "tensor.no_velocity:MountainCarContinuousNoVel",
+    "PendulumNoVel-v1": "tensor.no_velocity:PendulumNoVel",
+    "kytolly/TMaze-v0": "tensor.t_maze:TMaze",
+    "kytolly/PassiveTMaze-v0": "tensor.t_maze:PassiveTMaze",
+}
+TENSOR_ENVIRONMENTS |= {
+    f"popgym-{title}{level}-v0": f"tensor.{module}:{title}.{level.lower()}"
+    for module, title in (
+        ("no_velocity", "PositionOnlyCartPole"),
+        ("popgym", "Autoencode"),
+        ("popgym", "CountRecall"),
+        ("popgym", "HigherLower"),
+        ("popgym", "RepeatPrevious"),
+    )
+    for level in ("Easy", "Medium", "Hard")
 }
 
 

@@ -51,7 +51,7 @@ def registered_spec(name: str) -> EnvSpec:
         )
     nearest, text = nearest_names(name), display_text(name)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
-    if namespace not in (*_PLUGINS, "MinAtar"):
+    if namespace not in (*_PLUGINS, "MinAtar", "kytolly"):
         hint += (
             " An environment of another package needs that package imported first, as in "
             f"'package:{text[1:-1]}'."

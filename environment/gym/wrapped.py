@@ -63,7 +63,7 @@ def wrapped_source(
 ) -> Any:
     """The source of an environment with arguments and wrappers: `env` itself where there are none.
 
-    Arguments of MinAtar's games are those of ours in tensor code.
+    Arguments of what exists as tensor code alone, such as MinAtar's games, are those of ours.
 
     Raises:
         ValueError: `env` exists already, or a name means nothing.
@@ -79,7 +79,7 @@ def wrapped_source(
             "yourself, or give what makes it."
         )
     if isinstance(env, str):
-        ours = env.startswith("MinAtar/") and not wrappers
+        ours = env not in gymnasium.registry and not wrappers
         tensor_env = tensor_environment(env, **(arguments or {})) if ours else None
         if tensor_env is not None:
             return tensor_env

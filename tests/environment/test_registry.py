@@ -4,12 +4,18 @@ from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from tests.test_imports import FILES, imported_modules
 
 MINATAR = "Asterix Breakout Freeway Seaquest SpaceInvaders".split()
+POPGYM = "PositionOnlyCartPole Autoencode CountRecall HigherLower RepeatPrevious".split()
 
 
 def test_registry_makes_every_environment_under_its_name():
     games = "CartPole-v1 Acrobot-v1 MountainCar-v0 MountainCarContinuous-v0 Pendulum-v1".split()
     minatar = [f"MinAtar/{title}-v{version}" for title in MINATAR for version in (0, 1)]
-    assert set(TENSOR_ENVIRONMENTS) == {*games, *minatar}
+    velocities = "CartPoleNoVel-v1 PendulumNoVel-v1 MountainCarContinuousNoVel-v0".split()
+    mazes = "kytolly/TMaze-v0 kytolly/PassiveTMaze-v0".split()
+    popgym = [
+        f"popgym-{title}{level}-v0" for title in POPGYM for level in ("Easy", "Medium", "Hard")
+    ]
+    assert set(TENSOR_ENVIRONMENTS) == {*games, *minatar, *velocities, *mazes, *popgym}
     for name in TENSOR_ENVIRONMENTS:
         env = tensor_environment(name)
         assert env is not None and env.spec.name == name

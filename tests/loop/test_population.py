@@ -11,6 +11,8 @@ from kytolly.environment.tensor.acrobot import Acrobot
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.minatar.breakout import Breakout
 from kytolly.environment.tensor.pendulum import Pendulum
+from kytolly.environment.tensor.popgym import Autoencode
+from kytolly.environment.tensor.t_maze import PassiveTMaze
 from kytolly.loop.device import DeviceLoop, TensorEnvRunner
 from kytolly.loop.mapped_population import MappedEvaluator, MappedPopulation
 from kytolly.loop.member_rate import follow_member_rates
@@ -39,6 +41,8 @@ CASES = {
     "qr-dqn": ("qr-dqn", CartPole, {}),
     "iqn": ("iqn", CartPole, {}),
     "munchausen": ("munchausen", CartPole, {"double": True}),
+    "cards": ("ppo", Autoencode.easy, {}),
+    "maze": ("dqn", PassiveTMaze, {}),
 }
 ALWAYS = ("ppo",)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -14,9 +14,13 @@ from numpy.typing import ArrayLike
 from kytolly.agent.acting import HostActor, HostObs, ObsSpec
 from kytolly.agent.exploration import Exploration
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
+from kytolly.environment.memory import has_memory
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.base import ActionReader, read_outputs
 from kytolly.policy.distributions import Distribution
+
+if TYPE_CHECKING:
+    from kytolly.agent.memory_state import MemoryStates, State
 
 Entries = Mapping[str, Any]  # arrays or numbers by name, and Dicts of these
 Observation = ArrayLike | Entries  # one, or a batch of them, as an environment returns it
@@ -53,10 +57,16 @@ class InferencePolicy:
     ):
         obs_spec: ObsSpec = env_spec.obs
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
+        self._memory: MemoryStates | None = None
+        if has_memory(obs_spec):
+            from kytolly.agent.memory_state import MemoryStates
+
+            self._memory = MemoryStates(env_spec)
+            env_spec = self._memory.plain
         self.exploration, self.learns, self.reward_scale = exploration, learns, reward_scale
         self._actor = HostActor(network, distribution, obs_spec)
         self._rng = np.random.default_rng()
-        specs = obs_spec if isinstance(obs_spec, dict) else {"": obs_spec}
+        specs = env_spec.obs if isinstance(env_spec.obs, dict) else {"": env_spec.obs}
         self._forms = {
             name: (tuple(spec.shape), np.dtype(spec.dtype.as_numpy_dtype))
             for name, spec in specs.items()
@@ -69,9 +79,25 @@ class InferencePolicy:
             input_signature=[batch],
         )
 
+    def initial_state(self, count: int = 1) -> dict[str, np.ndarray]:
+        """The state of an agent with a memory in `count` episodes that begin, for `act`."""
+        if self._memory is None:
+            raise ValueError(
+                "initial_state() was called, and this agent has no memory, expected one that was "
+                "trained with memory='gru', 'lstm' or 'lru'. Call act(obs) alone."
+            )
+        return self._memory.initial(count)
+
     def act(
-        self, obs: Observation, deterministic: bool = True, seed: Seed = None
-    ) -> int | np.ndarray:
+        self,
+        obs: Observation,
+        deterministic: bool = True,
+        seed: Seed = None,
+        *,
+        state: State | None = None,
+        first: ArrayLike | None = None,
+        reward: ArrayLike | None = None,
+    ) -> Any:
         """The action for one observation, or [B, ...] actions, as training's environments got them.
 
         Args:
@@ -82,37 +108,51 @@ class InferencePolicy:
                 Stable-Baselines3's `predict` does the same.
             seed: Of the draws of this call, or a `numpy.random.Generator`; None goes on with the
                 agent's own generator, which nobody has seeded.
+            state: What an agent with a memory remembers: `initial_state(B)`, or what the previous
+                call returned.
+            first: [B] bool or one for all, an episode begins: its state counts for nothing.
+            reward: [B] of the previous step, for an agent that was trained with `memory_inputs`.
 
         Returns:
-            For one observation what an environment's `step` takes: an int, or an array [D].
+            For one observation what an environment's `step` takes: an int, or an array [D]. An
+            agent with a memory gives a pair: that, and the next state.
         """
-        batch, is_one = self._batch(obs, "act")
+        batch, is_one = self._batch(obs, "act", state, first, reward)
         if deterministic:
-            actions = self._actor.greedy(batch)
+            raw = self.distribution.host_mode(self._actor.params(batch))
         else:
             rng = self._rng if seed is None else np.random.default_rng(seed)
             explore = self.exploration
             noise = explore.host_noise(rng, (1, rows_of(batch)), explore.final_state)[0]
             raw = explore.host_action(self._actor.params, batch, noise)
-            actions = self.distribution.host_to_env(raw)
-        if not is_one:
-            return actions
-        return actions[0] if actions.ndim > 1 else int(actions[0])
+        actions = self.distribution.host_to_env(raw)
+        action = actions
+        if is_one:
+            action = actions[0] if actions.ndim > 1 else int(actions[0])
+        if self._memory is None:
+            return action
+        return action, self._memory.after(self._actor.next_memory(batch), actions)
 
-    def values(self, obs: Observation) -> float | np.ndarray:
+    def host_action(self, obs: HostObs) -> Any:
+        """What a `HostEnv` takes for its own observations [E, *obs]: the most likely actions."""
+        if self.learns:
+            self._actor.refresh()
+        return self._actor.greedy(obs)
+
+    def values(self, obs: Observation, *, state: State | None = None) -> float | np.ndarray:
         """[B] expected discounted return of the observations, in reward units; a float for one.
 
         It is what the network says of the state or, where it gives action values, the highest. With
         `normalize_rewards` it is in units of the normalized rewards, and Munchausen's bonus counts.
         """
-        batch, is_one = self._batch(obs, "values")
+        batch, is_one = self._batch(obs, "values", state)
         if isinstance(self.distribution, Distribution):
             values = self._outputs(batch)[1].numpy()
         else:
             values = self._actor.params(batch).max(axis=-1) / float(self.reward_scale)
         return float(values[0]) if is_one else values
 
-    def q_values(self, obs: Observation) -> np.ndarray:
+    def q_values(self, obs: Observation, *, state: State | None = None) -> np.ndarray:
         """[B, A] action values, in the units of `values`; -inf of actions that a mask forbids.
 
         Raises:
@@ -123,12 +163,14 @@ class InferencePolicy:
                 "q_values() was called, and this agent has no action values, expected one of the "
                 f"DQN family. It has {self._methods()}."
             )
-        batch, is_one = self._batch(obs, "q_values")
+        batch, is_one = self._batch(obs, "q_values", state)
         params = self._actor.params(batch)
         values = np.where(params > MASKED_LOGIT, params / float(self.reward_scale), -np.inf)
         return values[0] if is_one else values
 
-    def log_prob(self, obs: Observation, action: ArrayLike) -> float | np.ndarray:
+    def log_prob(
+        self, obs: Observation, action: ArrayLike, *, state: State | None = None
+    ) -> float | np.ndarray:
         """[B] log-probability, or log-density, of actions as `act` returns them; a float for one.
 
         Continuous actions that are clipped to their bounds count as what they are, not as the
@@ -138,7 +180,7 @@ class InferencePolicy:
             ValueError: The agent has learned action values, no distribution.
         """
         distribution = self._action_distribution("log_prob")
-        batch, is_one = self._batch(obs, "log_prob")
+        batch, is_one = self._batch(obs, "log_prob", state)
         params = self._actor.params(batch)
         taken = np.asarray(action)[np.newaxis] if is_one else np.asarray(action)
         expected = distribution.host_mode(params).shape
@@ -151,7 +193,7 @@ class InferencePolicy:
         log_prob = distribution.log_prob(tf.constant(params), tf.constant(raw)).numpy()
         return float(log_prob[0]) if is_one else log_prob
 
-    def action_probabilities(self, obs: Observation) -> np.ndarray:
+    def action_probabilities(self, obs: Observation, *, state: State | None = None) -> np.ndarray:
         """[B, A] probabilities of discrete actions; of MultiDiscrete ones, one after another.
 
         Raises:
@@ -163,7 +205,7 @@ class InferencePolicy:
                 "action_probabilities() was called, and the actions of this agent are continuous: "
                 f"they have densities. It has {self._methods()}."
             )
-        batch, is_one = self._batch(obs, "action_probabilities")
+        batch, is_one = self._batch(obs, "action_probabilities", state)
         probability = distribution.host_probabilities(self._actor.params(batch))
         return probability[0] if is_one else probability
 
@@ -181,7 +223,27 @@ class InferencePolicy:
             )
         return self.distribution
 
-    def _batch(self, given: Observation, method: str) -> tuple[HostObs, bool]:
+    def _batch(
+        self,
+        given: Observation,
+        method: str,
+        state: State | None = None,
+        first: ArrayLike | None = None,
+        reward: ArrayLike | None = None,
+    ) -> tuple[HostObs, bool]:
+        """The observations as the network takes them, and whether it was one alone."""
+        batch, is_one = self._checked(given, method)
+        if self._memory is not None:
+            beside = self._memory.beside(batch, rows_of(batch), state, first, reward, method)
+            return beside, is_one
+        if state is not None:
+            raise ValueError(
+                f"{method}() got a state, and this agent has no memory, expected none: call "
+                f"{method}(obs)."
+            )
+        return batch, is_one
+
+    def _checked(self, given: Observation, method: str) -> tuple[HostObs, bool]:
         """The observations with the batch axis, in the spec's dtypes; whether it was one alone."""
         if self.learns:
             self._actor.refresh()

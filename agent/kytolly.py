@@ -122,29 +122,34 @@ class KytollyAgent(tf.Module):
         obs: Observations,
         deterministic: bool = True,
         seed: int | np.random.Generator | None = None,
+        **memory: Any,
     ) -> Any:
         """The action for one observation (an int or an array [D]), or for a batch (B rows).
 
         This and the following methods are those of `agent.inference.InferencePolicy`, with the
-        weights that the Keras network has now.
+        weights that the Keras network has now. `memory` is `state`, `first` and `reward`.
         """
-        return self._inference.act(obs, deterministic, seed)
+        return self._inference.act(obs, deterministic, seed, **memory)
 
-    def values(self, obs: Observations) -> Any:
+    def initial_state(self, count: int = 1) -> dict[str, np.ndarray]:
+        """The state of an agent with a memory in `count` episodes that begin."""
+        return self._inference.initial_state(count)
+
+    def values(self, obs: Observations, **memory: Any) -> Any:
         """[B] expected return of the observations; a float for one."""
-        return self._inference.values(obs)
+        return self._inference.values(obs, **memory)
 
-    def q_values(self, obs: Observations) -> np.ndarray:
+    def q_values(self, obs: Observations, **memory: Any) -> np.ndarray:
         """[B, A] action values; ValueError where none were learned."""
-        return self._inference.q_values(obs)
+        return self._inference.q_values(obs, **memory)
 
-    def log_prob(self, obs: Observations, action: npt.ArrayLike) -> Any:
+    def log_prob(self, obs: Observations, action: npt.ArrayLike, **memory: Any) -> Any:
         """[B] log-probability of actions; ValueError where action values were learned."""
-        return self._inference.log_prob(obs, action)
+        return self._inference.log_prob(obs, action, **memory)
 
-    def action_probabilities(self, obs: Observations) -> np.ndarray:
+    def action_probabilities(self, obs: Observations, **memory: Any) -> np.ndarray:
         """[B, A] probabilities of discrete actions; ValueError where there are none."""
-        return self._inference.action_probabilities(obs)
+        return self._inference.action_probabilities(obs, **memory)
 
     @cached_property
     def _inference(self) -> InferencePolicy:

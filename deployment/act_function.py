@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -17,12 +17,15 @@ from kytolly.agent.kytolly import KytollyAgent
 from kytolly.config.run import RunConfig
 from kytolly.deployment.loaded_agent import LoadedAgent
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
-from kytolly.policy.base import ActionReader, greedy_action, read_outputs
+from kytolly.environment.memory import FIRST, MEMORY, has_memory
+from kytolly.policy.base import ActionReader, greedy_action, next_memory, read_outputs
 from kytolly.policy.batch import Obs
 from kytolly.policy.distributions import Distribution
 
 OBSERVATION = "observation"  # the input's name where observations are no Dict
+NEXT_MEMORY = "next_memory"  # the output that is the next call's input `memory`
 CHUNK = 250  # rows that the agent looks at together
+SEQUENCES = 8  # in which rows lie for an agent with a memory: step by step, a row of each
 Run = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]  # a file on named arrays
 
 
@@ -48,6 +51,11 @@ class ActingParts(NamedTuple):
         """True where a mask may forbid actions."""
         return isinstance(self.obs_spec, Mapping) and ACTION_MASK in self.obs_spec
 
+    @property
+    def has_memory(self) -> bool:
+        """True where the network remembers: it has the state as an input and an output."""
+        return has_memory(self.obs_spec)
+
 
 def acting_parts(agent: KytollyAgent | LoadedAgent) -> ActingParts:
     """The parts of an agent; TypeError for anything else."""
@@ -67,7 +75,8 @@ class ActFunction(tf.Module):
     Inputs are `observation`, or the entries of a Dict under names that every format accepts
     (letters, digits and underscores), `action_mask` among them. Outputs are `action` as the
     environment takes it, and `values` [B, A] of action values or, with a critic, `params` [B, P]
-    and `value` [B]. Values and params are masked.
+    and `value` [B]. Values and params are masked. Of a network with a memory `memory` [B, S] is an
+    input and `next_memory` an output: zeros where an episode begins.
 
     Everything is computed in float32: half precision is for training, and not every runtime has it.
 
@@ -86,7 +95,8 @@ class ActFunction(tf.Module):
         super().__init__(name="act")
         self.parts, self.narrow_mask = parts, narrow_mask
         spec = parts.obs_spec
-        entries = spec if isinstance(spec, Mapping) else {OBSERVATION: spec}
+        entries = dict(spec) if isinstance(spec, Mapping) else {OBSERVATION: spec}
+        entries.pop(FIRST, None)  # of one step nothing depends on it
         self.entry_names = dict(zip(input_names(entries), entries, strict=True))
         self.inputs = {
             name: tf.TensorSpec([None, *entries[entry].shape], entries[entry].dtype, name=name)
@@ -110,7 +120,8 @@ class ActFunction(tf.Module):
             low = tf.reduce_min(params, axis=-1, keepdims=True)
             high = tf.reduce_max(params, axis=-1, keepdims=True)
             params = tf.where(obs[ACTION_MASK], params, 2.0 * low - high - 1.0)
-        return named_outputs(distribution.to_env(distribution.mode(params)), params, value)
+        named = named_outputs(distribution.to_env(distribution.mode(params)), params, value)
+        return with_memory_output(named, next_memory(outputs, obs))
 
     def named_inputs(self, obs: HostObs) -> dict[str, np.ndarray]:
         """Observations [B, *obs], or a dict of them, by the names of the inputs."""
@@ -126,6 +137,13 @@ def named_outputs(
     if value is None:
         return {"action": action, "values": params}
     return {"action": action, "params": params, "value": value}
+
+
+def with_memory_output(
+    outputs: dict[str, tf.Tensor], memory: tf.Tensor | None
+) -> dict[str, tf.Tensor]:
+    """The outputs, and what is remembered after the step where the network has a memory."""
+    return outputs if memory is None else {**outputs, NEXT_MEMORY: memory}
 
 
 def input_names(entries: Iterable[str]) -> list[str]:
@@ -178,22 +196,51 @@ def with_attribute(
 def float32_outputs(parts: ActingParts, obs: HostObs) -> dict[str, np.ndarray]:
     """The outputs that an export must give for observations [B, *obs], from the network itself."""
     distribution = parts.distribution
-    chunks = []
-    for start in range(0, rows_of(obs), CHUNK):
-        chunk = as_tensors(rows(obs, slice(start, start + CHUNK)))
+
+    def outputs_of(obs: HostObs) -> dict[str, tf.Tensor]:
+        chunk = as_tensors(obs)
         with float32_layers(parts.network):
             outputs = parts.network(without_mask(chunk))
         params, value = read_outputs(outputs, distribution, chunk)
         action = distribution.to_env(distribution.mode(params))
-        chunks.append(named_outputs(action, params, value))
+        named = named_outputs(action, params, value)
+        return with_memory_output(named, next_memory(outputs, chunk))
+
+    if parts.has_memory:
+        return carried_outputs(outputs_of, obs)
+    chunks = [
+        outputs_of(rows(obs, slice(start, start + CHUNK)))
+        for start in range(0, rows_of(obs), CHUNK)
+    ]
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def carried_outputs(
+    step: Callable[[dict[str, np.ndarray]], Mapping[str, Any]], obs: HostObs
+) -> dict[str, np.ndarray]:
+    """The outputs of steps that remember, for rows of `SEQUENCES` sequences, a row of each in turn.
+
+    Each step gets what the step before gave as `NEXT_MEMORY`, and nothing where an episode begins.
+    """
+    if not isinstance(obs, Mapping):
+        raise TypeError("observations with a memory are a dict")
+    found = []
+    memory = np.asarray(obs[MEMORY][:SEQUENCES])
+    for start in range(0, rows_of(obs), SEQUENCES):
+        now = rows(obs, slice(start, start + SEQUENCES))
+        memory = np.where(now[FIRST][:, np.newaxis], np.float32(0.0), memory[: rows_of(now)])
+        found.append(
+            {name: np.asarray(part) for name, part in step({**now, MEMORY: memory}).items()}
+        )
+        memory = found[-1][NEXT_MEMORY]
+    return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 
 
 def greedy_actions(parts: ActingParts, obs: HostObs) -> np.ndarray:
     """The agent's greedy actions in its own precision."""
     chunks = (rows(obs, slice(i, i + CHUNK)) for i in range(0, rows_of(obs), CHUNK))
     actions = [greedy_action(parts.network, parts.distribution, as_tensors(c)) for c in chunks]
-    return np.concatenate(actions)
+    return np.concatenate([pair[0] if parts.has_memory else pair for pair in actions])
 
 
 def as_tensors(obs: HostObs) -> Obs:

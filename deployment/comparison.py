@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kytolly.agent.acting import HostActor, HostObs
-from kytolly.deployment.act_function import ActFunction, ActingParts, Run, forbidden, rows
+from kytolly.deployment.act_function import (
+    NEXT_MEMORY,
+    ActFunction,
+    ActingParts,
+    Run,
+    forbidden,
+    rows,
+)
 from kytolly.deployment.observations import closing_playground
 from kytolly.environment.gym.step import GymSource, HostEnv
 from kytolly.environment.mask import MASKED_LOGIT
@@ -142,7 +149,7 @@ def compare_returns(
     actor = HostActor(parts.network, parts.distribution, parts.obs_spec)
     actions = {
         "agent": actor.greedy,
-        "file": lambda obs: run(act.named_inputs(obs))["action"],
+        "file": lambda obs: action_of(run(act.named_inputs(obs))),
     }
     returns = {}
     for name, action in actions.items():
@@ -151,6 +158,12 @@ def compare_returns(
                 return None
             returns[name] = measure_returns(playground, action, episodes)
     return returns
+
+
+def action_of(outputs: Mapping[str, np.ndarray]) -> Any:
+    """What an environment takes: an action, with the next memory where there is one."""
+    memory = outputs.get(NEXT_MEMORY)
+    return outputs["action"] if memory is None else (outputs["action"], memory)
 
 
 def measure_returns(

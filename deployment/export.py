@@ -20,6 +20,7 @@ from kytolly.deployment.act_function import (
     ActingParts,
     Run,
     acting_parts,
+    carried_outputs,
     float32_outputs,
     greedy_actions,
     rows,
@@ -199,7 +200,10 @@ def write_and_compare(
     try:
         module.write(act, partial, inputs, quantize)
         run = module.load(partial)
-        outputs = run(inputs)
+        if parts.has_memory:
+            outputs = carried_outputs(lambda now: run(act.named_inputs(now)), obs)
+        else:
+            outputs = run(inputs)
         result = compare(parts, outputs, float32_outputs(parts, obs))
         require_agreement(result, OBSERVATIONS, path, quantize)
         os.rename(partial, path)

@@ -15,6 +15,7 @@ from kytolly.agent.acting import HostActor, HostObs
 from kytolly.deployment.act_function import ActingParts, rows
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym.adapter import make_host_env
+from kytolly.environment.gym.remembering import remembering
 from kytolly.environment.gym.step import GymSource, HostEnv
 from kytolly.environment.gym.wrapped import wrapped_source
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT
@@ -42,7 +43,8 @@ def make_playground(parts: ActingParts, env: GymSource | None, seed: int) -> Hos
     try:
         source = wrapped_source(name, parts.cfg.env_kwargs, ()) if env is None else env
         num_envs = None if exists else NUM_ENVS
-        playground = make_host_env(source, num_envs, seed=seed, masks=parts.has_mask)
+        made = make_host_env(source, num_envs, seed=seed, masks=parts.has_mask)
+        playground = remembering(made, parts.obs_spec)
     except (ValueError, EnvironmentFault) as error:
         if env is not None:
             raise
@@ -74,7 +76,7 @@ def play_observations(parts: ActingParts, env: HostEnv, count: int, seed: int) -
         noise = rng.normal(0.0, allowed.std() + 1e-3, params.shape)
         noise[: env.num_envs // 2] = 0.0
         raw = parts.distribution.host_mode((params + noise).astype(np.float32))
-        obs = env.step(parts.distribution.host_to_env(raw)).obs
+        obs = env.step(actor.to_env(raw, obs)).obs
     if isinstance(obs, dict):
         entries = {name: np.concatenate([batch[name] for batch in batches]) for name in obs}
         return rows(entries, slice(count))

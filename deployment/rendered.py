@@ -14,6 +14,7 @@ import numpy as np
 from kytolly.environment.faults import EnvironmentFault, RemoteError, close_or_warn, display_text
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.make import creation_error, make_env, registered_spec
+from kytolly.environment.gym.remembering import remembering
 from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.registry import tensor_environment
 from kytolly.environment.spec import ACTION_MASK
@@ -164,7 +165,7 @@ def play_episodes(
     """
     spec = agent.env_spec
     masked = isinstance(spec.obs, dict) and ACTION_MASK in spec.obs
-    host = make_host_env(Shown(env, show), seed=seed, masks=masked)
+    host = remembering(make_host_env(Shown(env, show), seed=seed, masks=masked), spec.obs)
     shown, trained = (host.spec.obs, host.spec.action), (spec.obs, spec.action)
     if shown != trained:
         raise ValueError(
@@ -176,7 +177,7 @@ def play_episodes(
         show()
         ended = False
         while not ended:
-            step = host.step(np.asarray(agent.act(obs)))
+            step = host.step(agent.host_action(obs))
             obs = step.obs
             ended = bool(step.ended[0])
         yield Episode(float(step.episode_return[0]), int(step.episode_length[0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.memory import (
@@ -13,7 +14,7 @@ from kytolly.environment.memory import (
     PREVIOUS_REWARD,
     as_entries,
 )
-from kytolly.environment.spec import Box, EnvSpec, num_choices
+from kytolly.environment.spec import Box, Discrete, EnvSpec, num_choices
 
 
 def action_width(spec: EnvSpec) -> int:
@@ -43,3 +44,16 @@ def plain_spec(spec: EnvSpec) -> EnvSpec:
     encodings = tuple(("", encoding) for _, encoding in spec.encodings)
     grids = ("",) * len(spec.grids)
     return spec._replace(obs=obs[OBSERVATION], encodings=encodings, grids=grids)
+
+
+def shown_action(spec: EnvSpec, action: np.ndarray) -> np.ndarray:
+    """[E, D] numbers of actions [E, ...]: one-hot where they are discrete."""
+    if isinstance(spec.action, Box):
+        return action.astype(np.float32)
+    if isinstance(spec.action, Discrete):
+        return np.eye(spec.action.count, dtype=np.float32)[action]
+    parts = [
+        np.eye(count, dtype=np.float32)[action[:, place]]
+        for place, count in enumerate(spec.action.counts)
+    ]
+    return np.concatenate(parts, axis=-1)

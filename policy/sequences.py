@@ -147,9 +147,7 @@ def linear_states(
     return tf.concat([x, y], axis=-1)
 
 
-def gated_states(
-    layer: Any, inputs: tf.Tensor, first: tf.Tensor, memory: tf.Tensor
-) -> tf.Tensor:
+def gated_states(layer: Any, inputs: tf.Tensor, first: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
     """[L, n, S] states after each step of a `model.recurrent.Memory`.
 
     Gradients go back step by step as they would by themselves; but those of the recurrent kernel,
@@ -186,9 +184,7 @@ def gated_states(
         def gradient(above: Any) -> Any:
             before = starts * tf.concat([memory[tf.newaxis], states[:-1]], axis=0)
             shown = before[..., :units]
-            products = tf.reshape(
-                tf.reshape(shown, [-1, units]) @ kernel, [length, count, width]
-            )
+            products = tf.reshape(tf.reshape(shown, [-1, units]) @ kernel, [length, count, width])
 
             turned = tf.transpose(kernel)
 

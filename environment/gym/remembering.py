@@ -7,9 +7,16 @@ from typing import Any
 import numpy as np
 
 from kytolly.environment.gym.step import HostEnv, HostStep
-from kytolly.environment.memory import FIRST, MEMORY, PREVIOUS_ACTION, PREVIOUS_REWARD, as_entries
-from kytolly.environment.memory_spec import action_width, remembering_spec
-from kytolly.environment.spec import Box, Discrete, EnvSpec
+from kytolly.environment.memory import (
+    FIRST,
+    MEMORY,
+    PREVIOUS_ACTION,
+    PREVIOUS_REWARD,
+    as_entries,
+    has_memory,
+)
+from kytolly.environment.memory_spec import action_width, remembering_spec, shown_action
+from kytolly.environment.spec import EnvSpec
 
 
 class RememberingHostEnv:
@@ -87,14 +94,8 @@ class RememberingHostEnv:
         }
 
 
-def shown_action(spec: EnvSpec, action: np.ndarray) -> np.ndarray:
-    """[E, D] numbers of actions [E, ...]: one-hot where they are discrete."""
-    if isinstance(spec.action, Box):
-        return action.astype(np.float32)
-    if isinstance(spec.action, Discrete):
-        return np.eye(spec.action.count, dtype=np.float32)[action]
-    parts = [
-        np.eye(count, dtype=np.float32)[action[:, place]]
-        for place, count in enumerate(spec.action.counts)
-    ]
-    return np.concatenate(parts, axis=-1)
+def remembering(env: HostEnv, obs_spec: Any) -> HostEnv:
+    """The environments as an agent that was trained on observations of that spec takes them."""
+    if not has_memory(obs_spec):
+        return env
+    return RememberingHostEnv(env, int(obs_spec[MEMORY].shape[0]), PREVIOUS_REWARD in obs_spec)

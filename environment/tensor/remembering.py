@@ -67,7 +67,10 @@ class RememberingEnv:
         previous = {}
         if self.shows_previous:
             width = action_width(self.env.spec)
-            previous = {PREVIOUS_ACTION: tf.zeros([count, width]), PREVIOUS_REWARD: tf.zeros([count, 1])}
+            previous = {
+                PREVIOUS_ACTION: tf.zeros([count, width]),
+                PREVIOUS_REWARD: tf.zeros([count, 1]),
+            }
         return Remembered(env_state, memory, first, previous)
 
 
@@ -77,7 +80,5 @@ def shown_action(spec: EnvSpec, action: tf.Tensor) -> tf.Tensor:
         return action
     if isinstance(spec.action, Discrete):
         return tf.one_hot(action, spec.action.count)
-    parts = [
-        tf.one_hot(action[:, place], count) for place, count in enumerate(spec.action.counts)
-    ]
+    parts = [tf.one_hot(action[:, place], count) for place, count in enumerate(spec.action.counts)]
     return tf.concat(parts, axis=-1)

@@ -31,7 +31,12 @@ def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Mod
             f"model is {type(model).__name__}, expected a Keras model or a function that makes "
             "one from an EnvSpec."
         )
-    network = model if isinstance(model, keras.Model) else model(env_spec)
+    if cfg.memory is None:
+        network = model if isinstance(model, keras.Model) else model(env_spec)
+    else:
+        from kytolly.agent.sequences import custom_memory_network
+
+        network = custom_memory_network(model, cfg, env_spec)
     check_network(network, cfg, env_spec)
     policy = part(cfg.algorithm, "policy")
     layers = network._flatten_layers()
@@ -105,6 +110,10 @@ def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> No
             f"dtype {dtypes}: {_first_sentence(error)}"
         ) from error
     output_shapes = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
+    if cfg.memory is not None:
+        from kytolly.agent.sequences import without_state
+
+        output_shapes = without_state(output_shapes, network, cfg)
     policy = part(cfg.algorithm, "policy")
     policy.check_network(network, cfg)
     params = (2, policy.distribution_for(cfg, env_spec).num_params)

@@ -13,10 +13,11 @@ from kytolly.agent.rollout_buffer import RolloutBuffer, Rows
 from kytolly.agent.shuffle import random_order
 from kytolly.config.memory import state_units
 from kytolly.config.run import RunConfig
-from kytolly.environment.memory import MEMORY, STATE_ENTRIES
+from kytolly.environment.memory import MEMORY
+from kytolly.environment.memory_spec import plain_spec
 from kytolly.environment.spec import EnvSpec
 from kytolly.model.observation_features import make_features
-from kytolly.model.recurrent import KINDS, MemoryNetwork, split_state
+from kytolly.model.recurrent import KINDS, CustomMemoryNetwork, MemoryNetwork, split_state
 
 
 class SequenceMemory:
@@ -62,6 +63,34 @@ class SequenceRollout(RolloutBuffer):
         memory = rows.obs[MEMORY]
         memory = tf.reshape(memory, [count, self.length, memory.shape[-1]])[:, 0]
         return rows._replace(obs={**rows.obs, MEMORY: memory})
+
+
+def custom_memory_network(model: Any, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
+    """A user's model of one step, or what makes one of the spec without a memory, as a network."""
+    if cfg.memory != "model":
+        raise ValueError(
+            f"memory is {cfg.memory!r}, and a model was given, which has its own layers, expected "
+            "one of one step, (obs, state) -> (outputs, state), and memory='model' with "
+            "memory_units, the numbers of its state. Set these, or give no model."
+        )
+    made = model if isinstance(model, keras.Model) else model(plain_spec(env_spec))
+    if isinstance(made, CustomMemoryNetwork):
+        return made
+    return CustomMemoryNetwork(made, state_units(cfg))
+
+
+def without_state(shapes: Any, network: keras.Model, cfg: RunConfig) -> Any:
+    """The shapes of a network's outputs for 2 rows, without that of its state, which must fit."""
+    expected = (2, state_units(cfg))
+    pair = list(shapes) if isinstance(shapes, (tuple, list)) else []
+    if len(pair) == 2 and pair[1] == expected:
+        return pair[0]
+    raise ValueError(
+        f"The model {network.name!r} returns shapes {shapes} for 2 observations and states of "
+        f"{expected[1]} numbers, expected (outputs, state), the state of shape {expected}: with "
+        "memory='model' a model is called as model(obs, state), and memory_units says how many "
+        "numbers a state has."
+    )
 
 
 def make_memory_network(cfg: RunConfig, obs_spec: Any, distribution: Any) -> keras.Model:

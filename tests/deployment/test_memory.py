@@ -1,0 +1,121 @@
+"""Agents with a memory: trained in both loops, loaded, asked with a state, exported with it."""
+
+import numpy as np
+import pytest
+
+from kytolly import Trainer, load
+from kytolly.deployment.export import export
+from kytolly.deployment.rendered import play_episodes
+from kytolly.environment.gym.make import make_env, registered_spec
+
+SMALL = {
+    "total_env_steps": 128,
+    "evaluation_episodes": 2,
+    "final_evaluation_episodes": 3,
+    "hidden_units": (8, 8),
+    "memory_units": 4,
+    "num_envs": 2,
+    "rollout_steps": 16,
+    "epochs": 1,
+    "num_minibatches": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Run by algorithm and memory, made when it is asked for."""
+    made = {}
+
+    def run(algorithm, memory, loop="device", env="CartPole-v1", **settings):
+        key = (algorithm, memory, loop, env, *settings)
+        if key not in made:
+            cfg = {**SMALL, "algorithm": algorithm, "memory": memory, "loop": loop, **settings}
+            folder = tmp_path_factory.mktemp("runs") / "run"
+            made[key] = Trainer(folder, progress=False).train(cfg, env)
+        return made[key]
+
+    return run
+
+
+@pytest.mark.parametrize("loop", ["device", "host"])
+@pytest.mark.parametrize("memory", ["gru", "lstm", "lru"])
+def test_the_state_makes_the_difference_and_a_new_episode_forgets_it(runs, memory, loop):
+    result = runs("ppo", memory, loop)
+    agent = load(result.run_dir)
+    obs = np.array([0.1, 0.2, -0.1, 0.3], np.float32)
+    start = agent.initial_state()
+    first = agent.values(obs, state=start)
+    action, state = agent.act(obs, state=start)
+    assert action in (0, 1)
+    assert np.abs(state["memory"]).max() > 0
+    assert agent.values(obs, state=state) != pytest.approx(first, abs=1e-6)
+    _, again = agent.act(obs, state=state, first=True)
+    np.testing.assert_array_equal(again["memory"], state["memory"])
+    # The training's own agent has the same weights and gives the same.
+    np.testing.assert_allclose(
+        result.agent.act(obs, state=start)[1]["memory"], state["memory"], atol=1e-6
+    )
+
+
+def test_a_batch_equals_each_alone(runs):
+    agent = load(runs("pqn", "gru").run_dir)
+    obs = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    actions, states = agent.act(obs, state=agent.initial_state(3))
+    for row in range(3):
+        action, state = agent.act(obs[row], state=agent.initial_state())
+        assert action == actions[row]
+        np.testing.assert_allclose(state["memory"][0], states["memory"][row], atol=1e-6)
+
+
+def test_without_a_state_the_way_to_begin_is_said(runs):
+    agent = load(runs("ppo", "gru").run_dir)
+    obs = np.zeros(4, np.float32)
+    with pytest.raises(ValueError, match="state = agent.initial_state"):
+        agent.act(obs)
+    with pytest.raises(ValueError, match="for 1 observations"):
+        agent.act(obs, state=agent.initial_state(2))
+
+
+def test_previous_actions_and_rewards_are_part_of_the_state(runs):
+    agent = load(runs("ppo", "gru", memory_inputs=True).run_dir)
+    obs = np.zeros(4, np.float32)
+    action, state = agent.act(obs, state=agent.initial_state())
+    assert state["previous_action"][0, action] == 1.0
+    with pytest.raises(ValueError, match="reward=..."):
+        agent.act(obs, state=state)
+    one, other = (agent.act(obs, state=state, reward=r)[1]["memory"] for r in (0.0, 5.0))
+    assert np.abs(one - other).max() > 0
+
+
+def test_played_episodes_are_those_of_acting_with_the_state(runs):
+    agent = load(runs("ppo", "lstm").run_dir)
+    env = make_env(registered_spec("CartPole-v1"))
+    played = next(iter(play_episodes(agent, env, 1, seed=3, show=lambda: None)))
+    env.close()
+    env = make_env(registered_spec("CartPole-v1"))
+    obs, _ = env.reset(seed=3)
+    state, length, ended = agent.initial_state(), 0, False
+    while not ended:
+        action, state = agent.act(obs, state=state)
+        obs, _, terminated, truncated, _ = env.step(action)
+        length, ended = length + 1, terminated or truncated
+    assert played.length == length
+
+
+@pytest.mark.parametrize("format", ["saved_model", "litert", "onnx"])
+@pytest.mark.parametrize("memory", ["gru", "lru"])
+def test_an_export_has_the_state_as_input_and_output(runs, memory, format, tmp_path):
+    if format != "saved_model":
+        pytest.importorskip({"litert": "ai_edge_litert", "onnx": "tf2onnx"}[format])
+    agent = load(runs("ppo", memory).run_dir)
+    report = export(agent, format, tmp_path / "file", episodes=2)
+    assert report.equal_actions + report.near_ties == 1_000
+    assert report.returns["agent"] == report.returns["file"]
+
+
+def test_discrete_and_dict_observations_have_a_memory_too(runs):
+    result = runs("ppo", "gru", "host", "Taxi-v4")
+    agent = load(result.run_dir)
+    mask = {"observation": 3, "action_mask": np.array([0, 0, 0, 1, 0, 0], np.int8)}
+    action, _ = agent.act(mask, state=agent.initial_state())
+    assert action == 3

@@ -9,15 +9,20 @@ import keras
 import tensorflow as tf
 
 from kytolly.agent.algorithms import part
+from kytolly.agent.prioritized_replay import PrioritizedReplay
+from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.agent.rollout_buffer import RolloutBuffer, Rows
 from kytolly.agent.shuffle import random_order
+from kytolly.config.dqn import DQNConfig
 from kytolly.config.memory import state_units
+from kytolly.config.rollout import RolloutConfig
 from kytolly.config.run import RunConfig
 from kytolly.environment.memory import MEMORY
 from kytolly.environment.memory_spec import plain_spec
 from kytolly.environment.spec import EnvSpec
 from kytolly.model.observation_features import make_features
 from kytolly.model.recurrent import KINDS, CustomMemoryNetwork, MemoryNetwork, split_state
+from kytolly.policy.batch import Sequences
 
 
 class SequenceMemory:
@@ -28,7 +33,68 @@ class SequenceMemory:
     @classmethod
     def for_config(cls, cfg: RunConfig, env_spec: EnvSpec, noise: int = 0) -> Any:
         """Those of a rollout, or of a replay memory."""
-        return SequenceRollout.for_config(cfg, env_spec, noise)
+        if isinstance(cfg, RolloutConfig):
+            return SequenceRollout.for_config(cfg, env_spec, noise)
+        return (PrioritizedSequences if cfg.prioritized else SequenceReplay).for_config(
+            cfg, env_spec
+        )
+
+
+class SequenceReplay(ReplayBuffer):
+    """A replay memory of one-step rows that shows consecutive ones, beginning at any."""
+
+    @classmethod
+    def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
+        """As for every replay; a row of a batch is a sequence."""
+        return sequence_options(super().options(cfg, env_spec), cfg)
+
+    def rows_at(self, slots: tf.Tensor) -> Any:
+        """The sequences that begin at [B] slots."""
+        return sequences_at(self, slots)
+
+
+class PrioritizedSequences(PrioritizedReplay):
+    """The same, drawn by the errors of whole sequences."""
+
+    @classmethod
+    def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
+        """As for every prioritized replay; a row of a batch is a sequence."""
+        return sequence_options(super().options(cfg, env_spec), cfg)
+
+    def rows_at(self, slots: tf.Tensor) -> Any:
+        """The sequences that begin at [B] slots."""
+        return sequences_at(self, slots)
+
+
+def sequence_options(options: dict[str, Any], cfg: DQNConfig) -> dict[str, Any]:
+    """A replay memory's arguments, for windows of a whole sequence."""
+    count = cfg.batch_size // cfg.sequence_length
+    return {**options, "n_step": cfg.window_steps, "batch_size": count}
+
+
+def sequences_at(memory: ReplayBuffer, slots: tf.Tensor) -> Sequences:
+    """[B * W] rows of the windows that begin at [B] slots of a memory."""
+    steps = memory.stride * tf.range(memory.n_step)
+    window = tf.reshape((slots[:, tf.newaxis] + steps) % memory.capacity, [-1])
+
+    def gather(column: tf.Variable) -> tf.Tensor:
+        return tf.gather(column, window)
+
+    columns = memory.columns
+    obs = {name: gather(part) for name, part in columns.obs.items() if name != MEMORY}
+    next_obs = {name: gather(part) for name, part in columns.next_obs.items() if name != MEMORY}
+    cut = gather(memory.last)
+    if memory.explored is not None:  # a return ends before a random action
+        random = tf.reshape(gather(memory.explored), [-1, memory.n_step])
+        cut |= tf.reshape(tf.pad(random[:, 1:], [[0, 0], [0, 1]]), [-1])
+    return Sequences(
+        {**obs, MEMORY: tf.gather(columns.obs[MEMORY], slots)},
+        gather(columns.action),
+        gather(columns.reward),
+        gather(columns.discount),
+        next_obs,
+        cut,
+    )
 
 
 class SequenceRollout(RolloutBuffer):

@@ -35,6 +35,7 @@ AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an a
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
 MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
 TABLE_STEPS = 1  # exact, whoever acted
+MEMORY_STEPS = 16  # of a sequence
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
 
@@ -121,6 +122,11 @@ class DQNConfig(RunConfig):
         "steps of an environment for which a random action lasts, at most a train interval; none: "
         "1 to 32, drawn for each interval while epsilon falls, then 1, as always with a table",
     )
+    memory_burn_in: Annotated[int, Meta(ge=0, le=10**4), "env steps"] | None = setting(
+        None,
+        "steps before those that are learned from, which only bring the memory up to date; none: "
+        "half of memory_length",
+    )
     munchausen = False  # a setting of most others of the family
     outputs_per_action = 1  # numbers that the network gives for each action
     units_of_weights = ("reward_scale",)  # settings without which learned weights mean nothing
@@ -139,8 +145,17 @@ class DQNConfig(RunConfig):
         if isinstance(self.target_sync_updates, Default):
             updates = COPY_UPDATES if self.target_mix == 1.0 else AVERAGE_UPDATES
             object.__setattr__(self, "target_sync_updates", Default(updates))
+        if self.memory is not None and (
+            self.batch_size % self.sequence_length or self.gradient_accumulation > 1
+        ):
+            raise ValueError(
+                f"batch_size is {self.batch_size} with gradient_accumulation "
+                f"{self.gradient_accumulation}, and memory_length {self.sequence_length}, expected "
+                "whole sequences in a single batch: a multiple of memory_length, and 1. Change one "
+                "of them."
+            )
         rows = self.env_steps_per_iteration
-        needed = rows * (1 + self.n_step)
+        needed = rows * (1 + self.window_steps)
         if self.warmup_env_steps < self.rows_per_update:
             times = f" x gradient_accumulation ({self.gradient_accumulation})"
             raise ValueError(
@@ -178,7 +193,7 @@ class DQNConfig(RunConfig):
                 f"interval and n_step {self.n_step}: at least {needed} are needed. Raise "
                 "replay_capacity or lower num_envs or train_interval_env_steps."
             )
-        if self.updates_per_iteration * self.rows_per_update * self.n_step > MAX_ROWS:
+        if self.updates_per_iteration * self.rows_per_update * self.window_steps > MAX_ROWS:
             raise ValueError(
                 f"an iteration draws {self.updates_per_iteration} batches of "
                 f"{self.rows_per_update} rows of n_step {self.n_step}, expected at most "
@@ -224,6 +239,23 @@ class DQNConfig(RunConfig):
         return self.cut_at_exploration and self.n_step > 1 and not self.noisy
 
     @property
+    def sequence_length(self) -> int:
+        """Env steps of a sequence that an agent with a memory learns from."""
+        return self.memory_length or MEMORY_STEPS
+
+    @property
+    def burn_in(self) -> int:
+        """Env steps before a sequence, through which the memory is brought up to date."""
+        return self.sequence_length // 2 if self.memory_burn_in is None else self.memory_burn_in
+
+    @property
+    def window_steps(self) -> int:
+        """Consecutive rows that one row of a batch, or a sequence of them, is made of."""
+        if self.memory is None:
+            return self.n_step
+        return self.burn_in + self.sequence_length + self.n_step - 1
+
+    @property
     def rows_per_update(self) -> int:
         """Rows behind one optimizer step."""
         return self.batch_size * self.gradient_accumulation
@@ -246,8 +278,8 @@ class DQNConfig(RunConfig):
 
     @property
     def first_update_env_steps(self) -> int:
-        """Env steps before the first update: those of warm-up, and of a whole n-step window."""
-        return max(self.warmup_env_steps, (self.n_step - 1) * self.num_envs + 1)
+        """Env steps before the first update: those of warm-up, and of a whole window of rows."""
+        return max(self.warmup_env_steps, (self.window_steps - 1) * self.num_envs + 1)
 
     @property
     def updates_per_env_step(self) -> Fraction:

@@ -279,6 +279,16 @@ class MemoryNetwork(RecurrentNetwork):
             self.head.build((None, shown))
 
     @property
+    def learns_scale(self):
+        """True where the head's values are in units that change while it learns."""
+        return getattr(self.head, "learns_scale", False)
+
+    @property
+    def reward_scale(self):
+        """The head's."""
+        return self.head.reward_scale
+
+    @property
     def is_linear(self):
         """True where sequences are solved by doubling."""
         return getattr(self.memory, "is_linear", False)

@@ -179,6 +179,10 @@ class QLearningPolicy(Policy):
 
     def loss(self, batch: Transition, weights: Weights, hyper: Hyper) -> Loss:
         """The head's loss; metrics: loss, mean size of errors, mean estimate, and the head's."""
+        if self.unrolled is not None:
+            from kytolly.policy.sequence_q import sequence_loss
+
+            return sequence_loss(self, batch, weights, hyper)
         target = self.bootstrap(batch, weights, hyper)
         network = functools.partial(self.forward, self.noisy(weights, batch, ONLINE))
         levels = self.levels(batch)[0]

@@ -1,5 +1,6 @@
 """An environment in tensor code that keeps its agent's memory: written with each action, shown with
-each observation, and cleared with each episode."""
+each observation, and cleared with each episode.
+"""
 
 from __future__ import annotations
 

@@ -361,7 +361,7 @@ class CustomMemoryNetwork(RecurrentNetwork):
 
     def outputs(self, obs, before, after, training: bool = False):
         """The model's outputs, of the state before the step."""
-        return self.model(inputs, before)[0]
+        return self.model(obs, before)[0]
 
     def update_statistics(self, obs):
         """Pass the rows of observations on to the model's own method."""

@@ -23,24 +23,7 @@ from kytolly.environment.memory_spec import plain_spec
 from kytolly.environment.spec import EnvSpec
 from kytolly.model.observation_features import make_features
 from kytolly.model.recurrent import KINDS, CustomMemoryNetwork, MemoryNetwork, split_state
-from kytolly.policy.batch import Sequences
-
-
-class SequenceMemory:
-    """The batches of whole sequences for a config."""
-
-    allows_lag = False
-
-    @classmethod
-    def for_config(
-        cls, cfg: PPOConfig | PQNConfig | DQNConfig, env_spec: EnvSpec, noise: int = 0
-    ) -> SequenceRollout | SequenceReplay | PrioritizedSequences:
-        """Those of a rollout, or of a replay memory."""
-        if not isinstance(cfg, DQNConfig):
-            return SequenceRollout.for_config(cfg, env_spec, noise)
-        return (PrioritizedSequences if cfg.prioritized else SequenceReplay).for_config(
-            cfg, env_spec
-        )
+from kytolly.policy.sequence_q import Sequences
 
 
 class SequenceReplay(ReplayBuffer):
@@ -132,6 +115,24 @@ class SequenceRollout(RolloutBuffer):
         memory = rows.obs[MEMORY]
         memory = tf.reshape(memory, [count, self.length, memory.shape[-1]])[:, 0]
         return rows._replace(obs={**rows.obs, MEMORY: memory})
+
+
+SEQUENCES: dict[str, Any] = {
+    "rollout": SequenceRollout,
+    "replay": SequenceReplay,
+    "prioritized": PrioritizedSequences,
+}
+
+
+class SequenceMemory:
+    """The batches of whole sequences for a config."""
+
+    @classmethod
+    def for_config(
+        cls, cfg: PPOConfig | PQNConfig | DQNConfig, env_spec: EnvSpec, noise: int = 0
+    ) -> SequenceRollout | SequenceReplay | PrioritizedSequences:
+        """Those of a rollout, or of a replay memory."""
+        return SEQUENCES[cfg.sequence_kind].for_config(cfg, env_spec, noise)
 
 
 def custom_memory_network(model: Any, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:

@@ -250,6 +250,11 @@ class DQNConfig(RunConfig):
         return self.memory_length or MEMORY_STEPS
 
     @property
+    def sequence_kind(self) -> str:
+        """Where sequences come from, of `agent.sequences`."""
+        return "prioritized" if self.prioritized else "replay"
+
+    @property
     def burn_in(self) -> int:
         """Env steps before a sequence, through which the memory is brought up to date."""
         return self.sequence_length // 2 if self.memory_burn_in is None else self.memory_burn_in

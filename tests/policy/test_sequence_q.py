@@ -9,7 +9,7 @@ from kytolly.config.dqn import DQNConfig
 from kytolly.environment.memory import FIRST, MEMORY, OBSERVATION
 from kytolly.environment.memory_spec import remembering_spec
 from kytolly.environment.spec import Discrete, EnvSpec
-from kytolly.policy.batch import Sequences
+from kytolly.policy.sequence_q import Sequences
 
 GAMMA, COUNT, BURN_IN, LENGTH, STEPS = 0.9, 2, 2, 3, 2
 WIDTH = BURN_IN + LENGTH + STEPS - 1

@@ -226,9 +226,10 @@ def run_dqn(settings: DQNSettings, clone: Clone, agents: Agents = ONE_AGENT) -> 
 def make_ppo(settings: PPOSettings, clone: Clone) -> Built:
     """Their PPO on CartPole, with a memory where the settings have one."""
     is_recurrent = isinstance(settings, RecurrentSettings)
-    module = load(clone.checkout, "ppo_rnn" if is_recurrent else "ppo", settings.hidden)
     if is_recurrent:
         check_memory(settings)
+    module = load(clone.checkout, "ppo_rnn" if is_recurrent else "ppo", settings.hidden)
+    if is_recurrent:
         module.nn = with_gru_cell(module.nn, settings.memory_units)
     innermost = module.FlattenObservationWrapper
     module.FlattenObservationWrapper = lambda env: innermost(one_done(env))

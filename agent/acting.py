@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
-from kytolly.environment.memory import MEMORY, has_memory
+from kytolly.environment.memory import MEMORY
 from kytolly.model.numpy_inference import numpy_network, ordered_weights
 from kytolly.policy.base import ActionReader, Policy
 from kytolly.policy.batch import Obs
@@ -62,7 +62,8 @@ class HostActor:
         forward: Forward | None = None,
     ):
         self.network, self.distribution, self.obs_spec = network, distribution, obs_spec
-        self.memory_units = int(obs_spec[MEMORY].shape[0]) if has_memory(obs_spec) else 0
+        entries = obs_spec if isinstance(obs_spec, Mapping) else {}
+        self.memory_units = int(entries[MEMORY].shape[0]) if MEMORY in entries else 0
         self._remembered: tuple[HostObs | None, np.ndarray] = None, np.zeros(0)
         visible_spec = without_mask(obs_spec)
         self.numpy_network = numpy_network(network, visible_spec)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -54,9 +54,7 @@ class RolloutBuffer(tf.Module):
         self.cut_at_most_once, self.reward_scale = cut_at_most_once, reward_scale
 
     @classmethod
-    def for_config(
-        cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec, noise: int = 0
-    ) -> RolloutBuffer:
+    def for_config(cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec, noise: int = 0) -> Self:
         """The buffer that a configuration asks for; no network with noise learns from it."""
         limit = env_spec.max_episode_steps
         scale = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Self
 
 import keras
 import tensorflow as tf
@@ -15,29 +15,15 @@ from kytolly.agent.rollout_buffer import RolloutBuffer, Rows
 from kytolly.agent.shuffle import random_order
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.memory import state_units
-from kytolly.config.rollout import RolloutConfig
+from kytolly.config.ppo import PPOConfig
+from kytolly.config.pqn import PQNConfig
 from kytolly.config.run import RunConfig
 from kytolly.environment.memory import MEMORY
 from kytolly.environment.memory_spec import plain_spec
 from kytolly.environment.spec import EnvSpec
 from kytolly.model.observation_features import make_features
 from kytolly.model.recurrent import KINDS, CustomMemoryNetwork, MemoryNetwork, split_state
-from kytolly.policy.batch import Sequences
-
-
-class SequenceMemory:
-    """The batches of whole sequences for a config."""
-
-    allows_lag = False
-
-    @classmethod
-    def for_config(cls, cfg: RunConfig, env_spec: EnvSpec, noise: int = 0) -> Any:
-        """Those of a rollout, or of a replay memory."""
-        if isinstance(cfg, RolloutConfig):
-            return SequenceRollout.for_config(cfg, env_spec, noise)
-        return (PrioritizedSequences if cfg.prioritized else SequenceReplay).for_config(
-            cfg, env_spec
-        )
+from kytolly.policy.sequence_q import Sequences
 
 
 class SequenceReplay(ReplayBuffer):
@@ -104,7 +90,7 @@ class SequenceRollout(RolloutBuffer):
     num_envs: int
 
     @classmethod
-    def for_config(cls, cfg: Any, env_spec: EnvSpec, noise: int = 0) -> RolloutBuffer:
+    def for_config(cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec, noise: int = 0) -> Self:
         """As for other agents."""
         buffer = super().for_config(cfg, env_spec, noise)
         buffer.length, buffer.num_envs = cfg.sequence_length, cfg.num_envs
@@ -131,6 +117,24 @@ class SequenceRollout(RolloutBuffer):
         return rows._replace(obs={**rows.obs, MEMORY: memory})
 
 
+SEQUENCES: dict[str, Any] = {
+    "rollout": SequenceRollout,
+    "replay": SequenceReplay,
+    "prioritized": PrioritizedSequences,
+}
+
+
+class SequenceMemory:
+    """The batches of whole sequences for a config."""
+
+    @classmethod
+    def for_config(
+        cls, cfg: PPOConfig | PQNConfig | DQNConfig, env_spec: EnvSpec, noise: int = 0
+    ) -> SequenceRollout | SequenceReplay | PrioritizedSequences:
+        """Those of a rollout, or of a replay memory."""
+        return SEQUENCES[cfg.sequence_kind].for_config(cfg, env_spec, noise)
+
+
 def custom_memory_network(model: Any, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
     """A user's model of one step, or what makes one of the spec without a memory, as a network."""
     if cfg.memory != "model":
@@ -142,12 +146,12 @@ def custom_memory_network(model: Any, cfg: RunConfig, env_spec: EnvSpec) -> kera
     made = model if isinstance(model, keras.Model) else model(plain_spec(env_spec))
     if isinstance(made, CustomMemoryNetwork):
         return made
-    return CustomMemoryNetwork(made, state_units(cfg))
+    return CustomMemoryNetwork(made, state_units(str(cfg.memory), cfg.memory_units))
 
 
 def without_state(shapes: Any, network: keras.Model, cfg: RunConfig) -> Any:
     """The shapes of a network's outputs for 2 rows, without that of its state, which must fit."""
-    expected = (2, state_units(cfg))
+    expected = (2, state_units(str(cfg.memory), cfg.memory_units))
     pair = list(shapes) if isinstance(shapes, (tuple, list)) else []
     if len(pair) == 2 and pair[1] == expected:
         return pair[0]
@@ -159,7 +163,9 @@ def without_state(shapes: Any, network: keras.Model, cfg: RunConfig) -> Any:
     )
 
 
-def make_memory_network(cfg: RunConfig, obs_spec: Any, distribution: Any) -> keras.Model:
+def make_memory_network(
+    cfg: PPOConfig | PQNConfig | DQNConfig, obs_spec: Any, distribution: Any
+) -> keras.Model:
     """The network of a config, with a memory before its hidden layers or between them."""
     if cfg.memory == "model":
         raise ValueError(
@@ -172,12 +178,12 @@ def make_memory_network(cfg: RunConfig, obs_spec: Any, distribution: Any) -> ker
     features = make_features(cfg, layout, seen)
     units = cfg.hidden_units
     encoder, hidden = ((), units) if cfg.memory_place == "before" else (units[:-1], units[-1:])
-    head_cfg = copy.copy(cfg)
-    network = "dueling" if cfg.network.startswith("dueling") else "mlp"
-    for name, value in {"network": network, "normalize_observations": False}.items():
+    kind = "dueling" if cfg.network.startswith("dueling") else "mlp"
+    changes = {"network": kind, "normalize_observations": False, "hidden_units": hidden}
+    head_cfg = copy.copy(cfg)  # of the hidden layers that follow, whatever is around them
+    for name, value in changes.items():
         object.__setattr__(head_cfg, name, value)
-    object.__setattr__(head_cfg, "hidden_units", hidden)
     memory = KINDS[str(cfg.memory)](cfg.memory_units)
-    width = memory.units  # of which only the rank counts: the head is built by the network
-    head = part(cfg.algorithm, "network")(head_cfg, tf.TensorSpec([width]), distribution)
+    read = tf.TensorSpec([memory.units])  # of which only the rank counts
+    head = part(cfg.algorithm, "network")(head_cfg, read, distribution)
     return MemoryNetwork(memory, head, features, encoder)

@@ -146,6 +146,12 @@ class DQNConfig(RunConfig):
             updates = COPY_UPDATES if self.target_mix == 1.0 else AVERAGE_UPDATES
             object.__setattr__(self, "target_sync_updates", Default(updates))
         if self.memory is not None and (
+            self.outputs_per_action > 1 or self.noisy or self.network == "table"
+        ):
+            from kytolly.config.memory import refuse_memory
+
+            refuse_memory(self.algorithm, self.memory)
+        if self.memory is not None and (
             self.batch_size % self.sequence_length or self.gradient_accumulation > 1
         ):
             raise ValueError(
@@ -222,7 +228,7 @@ class DQNConfig(RunConfig):
                 "numbered states, expected a Discrete observation space. Set network='auto'."
             )
         can = self.outputs_per_action == 1 and not self.noisy and not self.normalize_observations
-        plain = self.network == "auto" and self.hidden_units == HIDDEN_UNITS
+        plain = self.network == "auto" and self.memory is None and self.hidden_units == HIDDEN_UNITS
         as_table = {"network": "table"} if spec.has_states and can and plain else {}
         return RunConfig.fitted_to(dataclasses.replace(self, **as_table), spec)
 
@@ -242,6 +248,11 @@ class DQNConfig(RunConfig):
     def sequence_length(self) -> int:
         """Env steps of a sequence that an agent with a memory learns from."""
         return self.memory_length or MEMORY_STEPS
+
+    @property
+    def sequence_kind(self) -> str:
+        """Where sequences come from, of `agent.sequences`."""
+        return "prioritized" if self.prioritized else "replay"
 
     @property
     def burn_in(self) -> int:

@@ -37,6 +37,7 @@ class RolloutConfig(RunConfig):
     )
 
     # Other configs have properties or fields in their place.
+    sequence_kind = "rollout"  # of `agent.sequences`, for an agent with a memory
     first_update_env_steps = 0  # pyright: ignore[reportAssignmentType]  # from the first rollout on
     learning_rate_decay_updates = None  # pyright: ignore[reportAssignmentType]  # by env steps
 

@@ -212,10 +212,6 @@ class RunConfig(Settings):
             from kytolly.config.schedules import schedules_as_text
 
             object.__setattr__(self, "schedules", schedules_as_text(self))
-        if self.memory is not None:
-            from kytolly.config.memory import check_memory
-
-            check_memory(self)
         if self.async_envs and self.num_envs > MAX_PROCESSES:
             raise ValueError(
                 f"num_envs is {self.num_envs} with async_envs, which starts a process for each, "

@@ -103,6 +103,7 @@ class SupervisedConfig(Settings):
     on_nan: Literal["stop", "restart"] = setting("stop", ON_NAN)
 
     learning_rate_final = schedules = None  # `schedule` says how the learning rate falls
+    memory = None  # no sequence goes on in the next batch
     memory_settings = "batch_size or the lengths of the data"  # which decide what a run needs
 
     def __post_init__(self) -> None:

@@ -229,9 +229,8 @@ def carried_outputs(
     for start in range(0, rows_of(obs), SEQUENCES):
         now = rows(obs, slice(start, start + SEQUENCES))
         memory = np.where(now[FIRST][:, np.newaxis], np.float32(0.0), memory[: rows_of(now)])
-        found.append(
-            {name: np.asarray(part) for name, part in step({**now, MEMORY: memory}).items()}
-        )
+        outputs = step(dict(now) | {MEMORY: memory})
+        found.append({name: np.asarray(part) for name, part in outputs.items()})
         memory = found[-1][NEXT_MEMORY]
     return {name: np.concatenate([part[name] for part in found]) for name in found[0]}
 

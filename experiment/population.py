@@ -47,9 +47,13 @@ Say = Callable[[str], None]  # shows a line of progress
 WeakMembers = Callable[[int, dict[int, float]], Collection[int]]
 
 
-def population_type(device: str | None) -> type[Population]:
-    """How members train on a device: at once on a GPU, in turns on a CPU."""
-    return MappedPopulation if device and "GPU" in device else PopulationInTurns
+def population_type(device: str | None, memory: str | None = None) -> type[Population]:
+    """How members train on a device: at once on a GPU, in turns on a CPU or with a memory.
+
+    The steps of a memory's gradient cannot be mapped.
+    """
+    mapped = device is not None and "GPU" in device and memory is None
+    return MappedPopulation if mapped else PopulationInTurns
 
 
 class PopulationTraining:
@@ -104,7 +108,7 @@ class PopulationTraining:
             if pbt is None and follows_schedule(agent.policy.optimizer):
                 rows |= self._fall_rows(agent)
             self.loop = DeviceLoop(agent, runner.env, device)
-            kind = population_type(device)
+            kind = population_type(device, configs[0].memory)
             self._is_mapped = kind is MappedPopulation
             self.population: Population = kind(self.loop, len(self.configs), rows)
         self.agent = agent

@@ -47,7 +47,8 @@ class TensorEnvRunner:
             from kytolly.config.memory import state_units
             from kytolly.environment.tensor.remembering import RememberingEnv
 
-            env = RememberingEnv(env, state_units(cfg), cfg.memory_inputs)
+            units = state_units(cfg.memory, cfg.memory_units)
+            env = RememberingEnv(env, units, cfg.memory_inputs)
         self.env, self.cfg, self.num_envs = env, cfg, cfg.num_envs
         self.spec: EnvSpec = env.spec._replace(truncates_at_limit_only=True)
 

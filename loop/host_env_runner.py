@@ -96,7 +96,9 @@ class HostEnvRunner:
         from kytolly.config.memory import state_units
         from kytolly.environment.gym.remembering import RememberingHostEnv
 
-        return RememberingHostEnv(env, state_units(self.cfg), self.cfg.memory_inputs)
+        return RememberingHostEnv(
+            env, state_units(self.cfg.memory, self.cfg.memory_units), self.cfg.memory_inputs
+        )
 
     def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
         """The loop that trains; it closes the environments that it steps."""

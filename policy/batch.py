@@ -45,20 +45,6 @@ class Transition(NamedTuple):
     noise: tf.Tensor | None = None
 
 
-class Sequences(NamedTuple):
-    """Sequences that Q-learning with a memory learns from: rows of the first, of the second, ..."""
-
-    obs: Any  # [B * W, *obs] entries; `memory` [B, S] is that before each sequence
-    action: Any  # [B * W] int32
-    reward: Any  # [B * W] of one env step
-    discount: Any  # [B * W] gamma, or 0 where the episode terminated
-    next_obs: Any  # [B * W, *obs] what the step led to, before any reset
-    cut: Any  # [B * W] bool, no later reward belongs to the row's return
-    weight: tf.Tensor | None = None  # [B] importance weight of a sequence; None: 1
-    slot: tf.Tensor | None = None  # [B] int32 slot of its first row
-    noise: tf.Tensor | None = None  # as in `Transition`
-
-
 def rollout_spec(
     env_spec: EnvSpec,
     num_envs: int,

@@ -2,27 +2,66 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
+from kytolly.config.dqn import DQNConfig
 from kytolly.environment.memory import MEMORY
 from kytolly.policy.action_values import take_action
 from kytolly.policy.base import Loss
-from kytolly.policy.batch import Sequences
+from kytolly.policy.batch import Obs
 from kytolly.policy.few_columns import means
-from kytolly.policy.heads import Next
+from kytolly.policy.heads import Head, Next
 from kytolly.policy.hyper import Hyper
+from kytolly.policy.selection import Selection
 from kytolly.policy.value_learning import n_step_return
 from kytolly.policy.weights import Weights
-
-if TYPE_CHECKING:
-    from kytolly.policy.q_learning import QLearningPolicy
 
 LARGEST_SHARE = 0.9  # of the largest error in a sequence's priority; the rest is the mean
 
 
-def sequence_loss(policy: QLearningPolicy, batch: Any, weights: Weights, hyper: Hyper) -> Loss:
+class Sequences(NamedTuple):
+    """Sequences that Q-learning with a memory learns from: rows of the first, of the second, ..."""
+
+    obs: Any  # [B * W, *obs] entries; `memory` [B, S] is that before each sequence
+    action: Any  # [B * W] int32
+    reward: Any  # [B * W] of one env step
+    discount: Any  # [B * W] gamma, or 0 where the episode terminated
+    next_obs: Any  # [B * W, *obs] what the step led to, before any reset
+    cut: Any  # [B * W] bool, no later reward belongs to the row's return
+    weight: tf.Tensor | None = None  # [B] importance weight of a sequence; None: 1
+    slot: tf.Tensor | None = None  # [B] int32 slot of its first row
+    noise: tf.Tensor | None = None  # as in `Transition`
+
+
+class SequenceLearner(Protocol):
+    """A `policy.q_learning.QLearningPolicy` whose network has a memory.
+
+    Attributes:
+        cfg: Config.
+        head: As there.
+        selection: As there.
+        updates: As there.
+    """
+
+    cfg: DQNConfig
+    head: Head
+    selection: Selection
+    updates: tf.Variable
+
+    def step(
+        self, obs: Obs, weights: Weights, noise: Any = None, **options: Any
+    ) -> tuple[tf.Tensor, tf.Tensor | None, Any]:
+        """As for every policy: values, and the memory after each row."""
+        ...
+
+    def target_weights(self) -> Weights:
+        """The target network's."""
+        ...
+
+
+def sequence_loss(policy: SequenceLearner, batch: Any, weights: Weights, hyper: Hyper) -> Loss:
     """The head's loss over the steps of sequences that follow the burn-in.
 
     Each sequence begins with the memory that was stored when its steps were taken. The steps of

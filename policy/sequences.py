@@ -7,34 +7,15 @@ first step of each sequence, and becomes zero where an episode begins.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
 from kytolly.environment.fusion_barrier import on_gpu
 from kytolly.environment.memory import FIRST, MEMORY
-from kytolly.policy.batch import Obs
+from kytolly.model.recurrent import MemoryNetwork, RecurrentNetwork, split_state
 
 Step = Callable[[Any, tf.Tensor], tf.Tensor]  # inputs [n, ...], state [n, S] -> next state
-
-
-class RecurrentNetwork(Protocol):
-    """A Keras model whose step has three parts; see `model.recurrent`."""
-
-    is_linear: bool
-
-    def inputs(self, obs: Obs) -> Any: ...
-
-    def step(self, inputs: Any, state: tf.Tensor) -> tf.Tensor: ...
-
-    def outputs(
-        self, obs: Obs, before: tf.Tensor, after: tf.Tensor, training: bool = False
-    ) -> Any: ...
-
-
-def is_recurrent(network: object) -> bool:
-    """True for a network with a memory."""
-    return hasattr(network, "packed_outputs")
 
 
 class Unrolled:
@@ -45,38 +26,31 @@ class Unrolled:
     program is traced; rows that have a memory each are sequences of one step.
     """
 
-    def __init__(self, network: Any):
+    def __init__(self, network: RecurrentNetwork):
         self.network = network
 
     def __call__(self, obs: dict[str, tf.Tensor], **options: Any) -> tuple[Any, tf.Tensor]:
+        """The outputs, and the memory after each row."""
         count, rows = obs[MEMORY].shape[0], obs[FIRST].shape[0]
         if count == rows:
             return self.network(obs, **options)
         before, after = self.states(obs)
-        return self.network.outputs(self.seen(obs), before, after, **options), after
-
-    def seen(self, obs: dict[str, tf.Tensor]) -> Any:
-        """The observation as the network's parts take it."""
-        from kytolly.model.recurrent import split_state
-
-        return split_state(obs)[0]
+        return self.network.outputs(split_state(obs)[0], before, after, **options), after
 
     def states(self, obs: dict[str, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
         """[n * L, S] memory before and after each row."""
         network, memory = self.network, obs[MEMORY]
         length = obs[FIRST].shape[0] // memory.shape[0]
-        inputs = network.inputs(self.seen(obs))
+        inputs = network.inputs(split_state(obs)[0])
+        inputs = tf.nest.map_structure(lambda part: by_time(part, length), inputs)
         first = by_time(obs[FIRST], length)
-        if network.is_linear and on_gpu():
-            taken = by_time(inputs, length)
-            states = linear_states(*network.memory.factors(), taken, first, memory)
-        elif hasattr(network, "memory"):
-            layer = network.memory
-            taken = by_time(inputs, length)
-            states = gated_states(layer, taken, first, memory)
+        if not isinstance(network, MemoryNetwork):
+            states = looped_states(network.step, inputs, first, memory)
+        elif network.is_linear and on_gpu():
+            real, imaginary = network.memory.factors()
+            states = linear_states(real, imaginary, inputs, first, memory)
         else:
-            taken = tf.nest.map_structure(lambda part: by_time(part, length), inputs)
-            states = looped_states(network.step, taken, first, memory)
+            states = stepped_states(network.memory, inputs, first, memory)
         before = tf.concat([memory[tf.newaxis], states[:-1]], axis=0)
         before = tf.where(first[..., tf.newaxis], 0.0, before)
         return by_sequence(before), by_sequence(states)
@@ -122,12 +96,13 @@ def linear_states(
     the 2**k steps up to it.
 
     Args:
-        real, imaginary: [U] parts of the factor.
+        real: [U] part of the factor.
+        imaginary: [U] the other one.
         inputs: [L, n, 2U] real parts, then imaginary ones.
         first: [L, n] bool, where an episode begins: nothing comes over from the step before.
         memory: [n, 2U] before the first step.
     """
-    length, units = int(inputs.shape[0]), inputs.shape[-1] // 2
+    length, units = int(inputs.shape[0]), int(inputs.shape[-1]) // 2
     keeps = tf.where(first, 0.0, 1.0)[..., tf.newaxis]
     a, b = keeps * real, keeps * imaginary  # [L, n, U] factors on what came before
     x, y = inputs[..., :units], inputs[..., units:]
@@ -147,7 +122,7 @@ def linear_states(
     return tf.concat([x, y], axis=-1)
 
 
-def gated_states(layer: Any, inputs: tf.Tensor, first: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
+def stepped_states(layer: Any, inputs: tf.Tensor, first: tf.Tensor, memory: tf.Tensor) -> tf.Tensor:
     """[L, n, S] states after each step of a `model.recurrent.Memory`.
 
     Gradients go back step by step as they would by themselves; but those of the recurrent kernel,

@@ -12,6 +12,8 @@ SPEC = {
     "environment.spec",
     "environment.mask",
     "environment.fusion_barrier",
+    "environment.memory",
+    "environment.memory_spec",
     "environment.encoding",
 }
 LIBRARY = {"agent", "callback", "config", "deployment", "environment", "loop", "machine", "model"}

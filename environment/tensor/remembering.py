@@ -1,5 +1,6 @@
-"""An environment in tensor code that keeps its agent's memory: written with each action, shown with
-each observation, and cleared with each episode.
+"""An environment in tensor code that keeps its agent's memory.
+
+It is written with each action, shown with each observation, and cleared with each episode.
 """
 
 from __future__ import annotations
@@ -50,9 +51,7 @@ class RememberingEnv:
         obs = as_entries(self.env.observe(state.env))
         return obs | {MEMORY: state.memory, FIRST: state.first} | state.previous
 
-    def step(
-        self, state: Remembered, action: tuple[tf.Tensor, tf.Tensor], uniform: tf.Tensor
-    ) -> StepOutcome:
+    def step(self, state: Remembered, action: Any, uniform: tf.Tensor) -> StepOutcome:
         """A step of the environment; the memory is what came with the action."""
         to_env, memory = action
         after, reward, terminated = self.env.step(state.env, to_env, uniform)

@@ -70,7 +70,7 @@ def test_a_batch_equals_each_alone(runs):
 def test_without_a_state_the_way_to_begin_is_said(runs):
     agent = load(runs("ppo", "gru").run_dir)
     obs = np.zeros(4, np.float32)
-    with pytest.raises(ValueError, match="state = agent.initial_state"):
+    with pytest.raises(ValueError, match=r"state = agent\.initial_state"):
         agent.act(obs)
     with pytest.raises(ValueError, match="for 1 observations"):
         agent.act(obs, state=agent.initial_state(2))
@@ -81,7 +81,7 @@ def test_previous_actions_and_rewards_are_part_of_the_state(runs):
     obs = np.zeros(4, np.float32)
     action, state = agent.act(obs, state=agent.initial_state())
     assert state["previous_action"][0, action] == 1.0
-    with pytest.raises(ValueError, match="reward=..."):
+    with pytest.raises(ValueError, match=r"reward=\.\.\."):
         agent.act(obs, state=state)
     one, other = (agent.act(obs, state=state, reward=r)[1]["memory"] for r in (0.0, 5.0))
     assert np.abs(one - other).max() > 0

@@ -15,6 +15,10 @@ CLONE = "set PUREJAXRL_CHECKOUT to a clone of github.com/luchris429/purejaxrl"
 LOOPS = "kytolly.benchmarks.loops"
 COMPETITORS = "kytolly.benchmarks.competitors"
 AGENTS = "64"
+RECURRENT = (
+    "4 environments x 128 steps, 4 epochs of 4 minibatches, a dense layer, a memory, and a dense "
+    "layer each of policy and value, 128 units all"
+)
 PPO_WIDE = ("--num-envs", "2048", "--num-steps", "16", "--minibatches", "32")
 
 
@@ -126,6 +130,40 @@ def ppo(options: Options, watch: Watch) -> Report:
         *jax_contenders("ppo", count),
     ]
     title = "PPO on CartPole-v1, 4 environments x 128 steps, 4 epochs of 4 minibatches, MLP 64-64"
+    return comparison(title, "env_steps", contenders, options, watch)
+
+
+def recurrent(memory: str, steps: str, loop: str = "device") -> Contender:
+    """Our PPO with a memory."""
+    words = ("ppo-recurrent", "--env-steps", steps, "--loop", loop, "--memory", memory)
+    return our_contender(*words)._replace(name=f"Kytolly, {memory.upper()}")
+
+
+def recurrent_sb3(options: Options) -> Contender:
+    """sb3-contrib's RecurrentPPO, which has an LSTM."""
+    name = "RecurrentPPO, LSTM"
+    theirs = sb3_contender("ppo-recurrent", options.count(5_000), "--memory", "lstm", name=name)
+    return theirs._replace(needs=(*theirs.needs, "sb3_contrib"))
+
+
+def ppo_recurrent(options: Options, watch: Watch) -> Report:
+    """Compare the device loops of PPO with a memory, all over the one with a GRU."""
+    count = options.count(200_000)
+    _, purejaxrl = jax_contenders("ppo-recurrent", count)
+    contenders = [
+        recurrent("gru", count),
+        purejaxrl._replace(name="PureJaxRL, GRU"),
+        recurrent("lstm", count),
+        recurrent_sb3(options),
+    ]
+    title = f"PPO with a memory on CartPole-v1, {RECURRENT}"
+    return comparison(title, "env_steps", contenders, options, watch)
+
+
+def ppo_recurrent_host(options: Options, watch: Watch) -> Report:
+    """Compare the host loops of PPO with an LSTM."""
+    contenders = [recurrent("lstm", options.count(40_000), "host"), recurrent_sb3(options)]
+    title = f"PPO with a memory on Gymnasium's own CartPole-v1, {RECURRENT}"
     return comparison(title, "env_steps", contenders, options, watch)
 
 

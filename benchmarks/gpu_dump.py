@@ -22,9 +22,10 @@ from kytolly.benchmarks.loops import (
     dqn_work,
     ppo_work,
     pqn_work,
+    recurrent_work,
 )
 from kytolly.benchmarks.program import Program, Result, refuse, run_program
-from kytolly.benchmarks.settings import DQNSettings, PPOSettings, PQNSettings
+from kytolly.benchmarks.settings import DQNSettings, PPOSettings, PQNSettings, RecurrentSettings
 from kytolly.config.fields import setting
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -85,6 +86,13 @@ def _ppo_row(settings: PPOSettings, algorithm: Literal["ppo", "ppo-kl"] = "ppo")
     return Row(algorithm, title, lambda: ppo_work(settings, variant), ("ppo", *words), more)
 
 
+def _recurrent_row(memory: Literal["gru", "lru"]) -> Row:
+    settings = RecurrentSettings(memory=memory)
+    title = f"{memory.upper()} of {settings.memory_units} units, {PPO.title}"
+    words = ("ppo-recurrent", "--memory", memory)
+    return Row("ppo", title, lambda: recurrent_work(settings), words)
+
+
 WIDE = PPOSettings(num_envs=2048, num_steps=16, minibatches=32)
 PPO, DQN = _ppo_row(PPOSettings()), _dqn_row("dqn", 1)
 PQN = Row(
@@ -97,6 +105,8 @@ ROWS = {
     "ppo": PPO,
     "ppo-agents": _together(PPO, 1024),
     "ppo-wide": _ppo_row(WIDE),
+    "ppo-gru": _recurrent_row("gru"),
+    "ppo-lru": _recurrent_row("lru"),
     "ppo-kl": _ppo_row(PPOSettings(), "ppo-kl"),
     "dqn": DQN,
     "dqn-agents": _together(DQN, 128),

@@ -8,6 +8,7 @@ steps and `SETTLING_UPDATES` updates, or `SETTLING_ROLLOUTS` rollouts with their
     python -m kytolly.benchmarks.loops dqn --loop host --env-steps 50000
     python -m kytolly.benchmarks.loops ppo --num-envs 2048 --num-steps 16 --minibatches 32
     python -m kytolly.benchmarks.loops ppo --agents 64 --env-steps 20480
+    python -m kytolly.benchmarks.loops ppo-recurrent --memory lru
     python -m kytolly.benchmarks.loops pqn --env-steps 400000
     python -m kytolly.benchmarks.loops atari --env-steps 2000
     python -m kytolly.benchmarks.loops update --updates 20000
@@ -48,6 +49,7 @@ from kytolly.benchmarks.settings import (
     DQNSettings,
     PPOSettings,
     PQNSettings,
+    RecurrentSettings,
     RolloutSettings,
 )
 from kytolly.config.fields import setting
@@ -220,6 +222,14 @@ def ppo_work(settings: PPOSettings, variant: PPOVariant = PPOVariant()) -> Work:
     )
     untimed = SETTLING_ROLLOUTS * settings.env_steps_per_iteration
     return Work("PPO" if cfg.algorithm == "ppo" else cfg.algorithm, settings, cfg, untimed)
+
+
+def recurrent_work(settings: RecurrentSettings) -> Work:
+    """PPO with a memory on CartPole, of which it sees everything: what is measured is the work."""
+    work = ppo_work(settings)
+    memory = {"memory": settings.memory, "memory_units": settings.memory_units}
+    cfg = dataclasses.replace(work.cfg, **memory, memory_place="after")
+    return work._replace(name=f"PPO with a memory ({settings.memory})", cfg=cfg)
 
 
 def pqn_work(settings: PQNSettings) -> Work:
@@ -421,6 +431,11 @@ PROGRAMS = {
         functools.partial(run_loop, ppo_work),
         (PPOSettings, LoopOptions, Agents, PPOVariant),
         {"env_steps": 1_000_000},
+    ),
+    "ppo-recurrent": Program(
+        functools.partial(run_loop, recurrent_work),
+        (RecurrentSettings, LoopOptions, Agents),
+        {"env_steps": 200_000},
     ),
     "pqn": Program(
         functools.partial(run_loop, pqn_work),

@@ -139,6 +139,33 @@ class PPOSettings(RolloutSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class RecurrentSettings(PPOSettings):
+    """The work of PPO with a memory: the network of PureJaxRL's `ppo_rnn.py`."""
+
+    hidden: tuple[int, ...] = setting(
+        (128, 128), "units per hidden layer: one before the memory, then one of policy and value"
+    )
+    activation: Literal["tanh", "relu"] = setting("relu", "activation of the hidden layers")
+    memory: Literal["gru", "lstm", "lru"] = setting("gru", "what remembers between the two layers")
+    memory_units: int = setting(128, "numbers that the memory shows the other layers")
+
+    def __post_init__(self) -> None:
+        """As in the parent, and refuse minibatches of parts of sequences."""
+        super().__post_init__()
+        if len(self.hidden) != 2:
+            raise ValueError(
+                f"--hidden has {len(self.hidden)} layers, expected two: one before the memory and "
+                "one after it."
+            )
+        if self.num_envs % self.minibatches:
+            raise ValueError(
+                f"--num-envs ({self.num_envs}) is no multiple of --minibatches "
+                f"({self.minibatches}), expected whole sequences, one for each environment, in a "
+                "minibatch. Change either."
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PQNSettings(RolloutSettings):
     """The work of PQN: the settings of its authors for MinAtar."""
 
@@ -196,7 +223,7 @@ class StepSettings:
 class ActingSettings:
     """A saved agent that acts on one observation at a time."""
 
-    algorithm: Literal["dqn", "ppo"] = dataclasses.field(
+    algorithm: Literal["dqn", "ppo", "ppo-recurrent"] = dataclasses.field(
         metadata={"help": "algorithm of the agent"}
     )
     path: str = dataclasses.field(metadata={"help": "file or folder of the agent"})

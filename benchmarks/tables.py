@@ -63,6 +63,16 @@ SHORT = {
         "ppo",
         "PPO's device loop on CartPole-v1 against Stable-Baselines3, rejax and PureJaxRL",
     ),
+    "ppo-recurrent": Table(
+        "comparisons",
+        "ppo_recurrent",
+        "the device loop of PPO with a memory against PureJaxRL and sb3-contrib",
+    ),
+    "ppo-recurrent-host": Table(
+        "comparisons",
+        "ppo_recurrent_host",
+        "the host loop of PPO with a memory against sb3-contrib's RecurrentPPO",
+    ),
     "ppo-wide": Table(
         "comparisons", "ppo_wide", "PPO with 2,048 environments against rejax and PureJaxRL"
     ),

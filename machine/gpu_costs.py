@@ -52,6 +52,8 @@ PROGRAMS = {
     "ppo": ProgramSize(1410, 0, 4, 512),
     "ppo-agents": ProgramSize(1654, 0, 4096, 524_288),
     "ppo-wide": ProgramSize(3613, 0, 2048, 32_768),
+    "ppo-gru": ProgramSize(25_068, 0, 4, 512),
+    "ppo-lru": ProgramSize(2296, 0, 4, 512),
     "ppo-kl": ProgramSize(1570, 0, 4, 512),
     "dqn": ProgramSize(111, 0, 1, 10),
     "dqn-agents": ProgramSize(143, 0, 128, 1280),

@@ -349,7 +349,8 @@ class CustomMemoryNetwork(RecurrentNetwork):
         self.state_units = state_units
 
     def build(self, input_shape):
-        self.built = True
+        rows = keras.tree.map_shape_structure(lambda shape: ops.zeros((1, *shape[1:])), input_shape)
+        self.model(*split_state(rows))
 
     def inputs(self, obs):
         """The observation."""
@@ -368,8 +369,6 @@ class CustomMemoryNetwork(RecurrentNetwork):
         self.model.update_statistics(split_state(obs)[0])
 
     def get_config(self):
-        own = {
-            "model": keras.saving.serialize_keras_object(self.model),
-            "state_units": self.state_units,
-        }
-        return {**super().get_config(), **own}
+        model = keras.saving.serialize_keras_object(self.model)
+        model.pop("build_config", None)  # Keras builds models of one argument; see `build`
+        return {**super().get_config(), "model": model, "state_units": self.state_units}

@@ -20,6 +20,7 @@ GUIDES = [
     "your_keras_model.md",
     "recipes.md",
     "custom_parts.md",
+    "memory.md",
     "algorithms/ppo.md",
 ]
 SHORT = {

@@ -41,6 +41,7 @@ def namespace(tmp_path_factory):
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     names = {"make_env": make_env, "my_model": model, "MyCallback": Callback}
     names |= {"obs": np.zeros(4, np.float32), "batch_of_obs": np.zeros((3, 4), np.float32)}
+    names["mask"] = np.array([0, 0, 0, 1, 0, 0], np.int8)
     exec(re.search(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1], names)
     patch = pytest.MonkeyPatch()
     patch.chdir(tmp_path_factory.mktemp("runs"))
@@ -56,7 +57,7 @@ def namespace(tmp_path_factory):
 
 
 LINES = CODE.findall(PAGE)
-LONG = ("runs/b", "runs/c", "runs/d", "runs/e", "kytolly train", "kytolly record")
+LONG = ("runs/b", "runs/c", "runs/d", "runs/e", "masked_agent", "kytolly train", "kytolly record")
 
 
 def test_the_page_has_lines():
@@ -85,3 +86,5 @@ def test_the_lines_made_what_they_say(namespace):
     assert namespace["log_prob"] <= 0.0 and namespace["q_values"].shape == (2,)
     assert namespace["evaluation"].episodes == 20 and Path("exported").is_dir()
     assert namespace["result"].run_dir == Path("runs/f")
+    assert namespace["move"] in (0, 1) and np.abs(namespace["state"]["memory"]).max() > 0.0
+    assert namespace.get("allowed", 3) == 3  # the only one; not made without the long lines

@@ -5,14 +5,19 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from tests.helpers.cases import rest_learning
+
 ROOT = Path(__file__).parents[1]
 PICTURES = {
     "train_dqn_notebook": 3,
     "train_ppo_notebook": 4,
+    "memory_notebook": 3,
 }
+RUNS = {"memory_notebook": 2}  # where it is not one
 SHORT = {
     "train_dqn_notebook": "total_env_steps = 2_000",
     "train_ppo_notebook": "total_env_steps = 4_096",
+    "memory_notebook": "total_env_steps = 2_048",
 }
 
 
@@ -57,10 +62,10 @@ def check_pair(name, count):
 
 @pytest.mark.parametrize(
     "name",
-    ["train_dqn_notebook", pytest.param("train_ppo_notebook", marks=pytest.mark.learning)],
+    rest_learning(PICTURES, ["train_dqn_notebook"]),
 )
 def test_it_runs_from_its_folder_and_draws(name, tmp_path):
-    check_run(link_repository(tmp_path), name, SHORT[name], PICTURES[name])
+    check_run(link_repository(tmp_path), name, SHORT[name], PICTURES[name], RUNS.get(name, 1))
 
 
 def check_run(repository, name, short, count, runs=1):

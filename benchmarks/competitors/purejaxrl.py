@@ -1,4 +1,4 @@
-"""DQN and PPO of PureJaxRL on gymnax's CartPole-v1: the whole loop in one JAX program.
+"""DQN and PPO, also with a memory, of PureJaxRL on gymnax's CartPole-v1: a loop in one JAX program.
 
 PureJaxRL is not a package. Clone it (https://github.com/luchris429/purejaxrl), install what its
 files import (jax, flax, optax, chex, gymnax; flashbax for DQN, distrax for PPO; no wandb) and name
@@ -7,7 +7,8 @@ the clone with `--checkout`; its `make_train` is imported from there and runs as
 It was written for older versions of its dependencies. Some names are filled in around it, none of
 which changes the work: empty modules for `wandb`, `brax` and `navix` where those are missing (the
 first only logs, and is off; the others are imported for environments other than this one),
-`jax.tree_map` (renamed to `jax.tree.map`), and the single `done` that gymnax 1.0 split in two.
+`jax.tree_map` (renamed to `jax.tree.map`), the single `done` that gymnax 1.0 split in two, and
+`flax.linen.GRUCell` without its number of units, which its first state used to say.
 """
 
 from __future__ import annotations
@@ -33,14 +34,23 @@ from kytolly.benchmarks.program import (
     run_programs,
     versions,
 )
-from kytolly.benchmarks.settings import ONE_AGENT, Agents, DQNSettings, PPOSettings
+from kytolly.benchmarks.settings import (
+    ONE_AGENT,
+    Agents,
+    DQNSettings,
+    PPOSettings,
+    RecurrentSettings,
+)
 from kytolly.config.fields import setting
 
 URL = "https://github.com/luchris429/purejaxrl"
-HIDDEN = {"dqn": (120, 84), "ppo": (64, 64)}  # written into its networks
+HIDDEN = {"dqn": (120, 84), "ppo": (64, 64), "ppo_rnn": (128, 128)}  # written into its networks
+MEMORY = ("gru", 128)
+PPO_DISTRIBUTIONS = ("jax", "jaxlib", "gymnax", "flax", "optax", "distrax")
 DISTRIBUTIONS = {
     "dqn": ("jax", "jaxlib", "gymnax", "flashbax", "flax", "optax"),
-    "ppo": ("jax", "jaxlib", "gymnax", "flax", "optax", "distrax"),
+    "ppo": PPO_DISTRIBUTIONS,
+    "ppo_rnn": PPO_DISTRIBUTIONS,
 }
 UNUSED = {  # what it imports without need, and the names it takes from there
     "wandb": (),
@@ -67,7 +77,7 @@ class Built(NamedTuple):
 
 
 def load(checkout: pathlib.Path, name: str, hidden: tuple[int, ...]) -> types.ModuleType:
-    """Import `dqn` or `ppo` from a clone; refuse other hidden layers than those written there."""
+    """Import `dqn`, `ppo` or `ppo_rnn` from a clone; refuse other hidden layers than it has."""
     given, expected = (",".join(map(str, units)) for units in (hidden, HIDDEN[name]))
     if given != expected:
         refuse(
@@ -130,7 +140,7 @@ def measure(
     """Compile the whole loop, call it twice, and time the second call.
 
     Args:
-        name: `dqn` or `ppo`.
+        name: `dqn`, `ppo` or `ppo_rnn`.
         make_train: PureJaxRL's.
         config: Its argument.
         settings: What was asked for.
@@ -214,8 +224,13 @@ def run_dqn(settings: DQNSettings, clone: Clone, agents: Agents = ONE_AGENT) -> 
 
 
 def make_ppo(settings: PPOSettings, clone: Clone) -> Built:
-    """Their PPO on CartPole."""
-    module = load(clone.checkout, "ppo", settings.hidden)
+    """Their PPO on CartPole, with a memory where the settings have one."""
+    is_recurrent = isinstance(settings, RecurrentSettings)
+    if is_recurrent:
+        check_memory(settings)
+    module = load(clone.checkout, "ppo_rnn" if is_recurrent else "ppo", settings.hidden)
+    if is_recurrent:
+        module.nn = with_gru_cell(module.nn, settings.memory_units)
     innermost = module.FlattenObservationWrapper
     module.FlattenObservationWrapper = lambda env: innermost(one_done(env))
     config = {
@@ -239,6 +254,31 @@ def make_ppo(settings: PPOSettings, clone: Clone) -> Built:
     return Built(module, config)
 
 
+def check_memory(settings: RecurrentSettings) -> None:
+    """Refuse another memory or activation than those that are written into their network."""
+    if (settings.memory, settings.memory_units) != MEMORY or settings.activation != "relu":
+        refuse(
+            f"--memory is {settings.memory} of {settings.memory_units} units and --activation "
+            f"{settings.activation}, but PureJaxRL's network has a {MEMORY[0]} of {MEMORY[1]} units "
+            "and relu written into it. Leave these as they are."
+        )
+
+
+def with_gru_cell(linen: types.ModuleType, units: int) -> types.SimpleNamespace:
+    """`flax.linen` with a `GRUCell` that is made, and begins, as flax had it in 2023."""
+    (numpy,) = require("jax.numpy")
+
+    def gru_cell() -> object:
+        return linen.GRUCell(features=units)
+
+    def initialize_carry(key: object, batch: tuple[int, ...], size: int) -> object:
+        return numpy.zeros((*batch, size))
+
+    gru_cell.initialize_carry = initialize_carry
+    names = {name: getattr(linen, name) for name in dir(linen)}
+    return types.SimpleNamespace(**{**names, "GRUCell": gru_cell})
+
+
 def run_ppo(settings: PPOSettings, clone: Clone, agents: Agents = ONE_AGENT) -> Result:
     """PPO on CartPole."""
     module, config = make_ppo(settings, clone)
@@ -254,12 +294,14 @@ def run_ppo(settings: PPOSettings, clone: Clone, agents: Agents = ONE_AGENT) -> 
         returns = env_state.returned_episode_returns
         return int(env_state.timestep.sum()), int(state.step.sum()), float(returns.mean())
 
-    return measure("ppo", module.make_train, config, settings, clone, agents, counts, note)
+    name = "ppo_rnn" if isinstance(settings, RecurrentSettings) else "ppo"
+    return measure(name, module.make_train, config, settings, clone, agents, counts, note)
 
 
 PROGRAMS = {
     "dqn": Program(run_dqn, (DQNSettings, Clone, Agents), {"env_steps": 200_000}),
     "ppo": Program(run_ppo, (PPOSettings, Clone, Agents), {"env_steps": 200_000}),
+    "ppo-recurrent": Program(run_ppo, (RecurrentSettings, Clone, Agents), {"env_steps": 200_000}),
 }
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Stable-Baselines3: DQN and PPO on Gymnasium's CartPole-v1, DQN on an Atari game, and `predict`.
 
+PPO with a memory is sb3-contrib's RecurrentPPO, which has an LSTM.
+
 DQN makes one update per `--train-interval` env steps, as everywhere here. The clock starts after
 the warm-up and `SETTLING_UPDATES` updates, or after `SETTLING_ROLLOUTS` rollouts of PPO with
 theirs, and stops when training ends; both stamps fall between an update and the next rollout, so
@@ -15,6 +17,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+import types
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kytolly.benchmarks.acting import acting_result
@@ -23,6 +27,7 @@ from kytolly.benchmarks.program import (
     Result,
     Span,
     make_result,
+    refuse,
     require,
     run_programs,
     versions,
@@ -33,16 +38,19 @@ from kytolly.benchmarks.settings import (
     ActingSettings,
     DQNSettings,
     PPOSettings,
+    RecurrentSettings,
 )
 from kytolly.config.fields import setting
 
 if TYPE_CHECKING:
+    import numpy as np
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.callbacks import BaseCallback
 
 SETTLING_UPDATES = 100  # PyTorch's first calls allocate; they are not the steady state
 SETTLING_ROLLOUTS = 5
 ENV_KWARGS = {"disable_env_checker": True, "render_mode": None}
+ACTING_MEMORY_UNITS = 64
 CARTPOLE = "Gymnasium's CartPole-v1 under DummyVecEnv and Monitor, as by default"
 ATARI_NOTE = "AtariWrapper, Monitor and VecFrameStack as in its zoo, one environment"
 
@@ -183,14 +191,86 @@ def measure_dqn(
 
 def run_ppo(settings: PPOSettings, torch_options: TorchOptions) -> Result:
     """PPO on CartPole."""
-    torch, _, _ = require("torch", "gymnasium", "stable_baselines3")
-    from stable_baselines3 import PPO
+    torch, library = require("torch", "stable_baselines3")
+    return measure_ppo(
+        "PPO",
+        settings,
+        torch_options,
+        make=library.PPO,
+        policy="MlpPolicy",
+        policy_kwargs={
+            "net_arch": list(settings.hidden),
+            "activation_fn": activation(torch, settings),
+        },
+    )
+
+
+def run_recurrent_ppo(settings: RecurrentSettings, torch_options: TorchOptions) -> Result:
+    """sb3-contrib's RecurrentPPO on CartPole: a dense layer, an LSTM for both, a layer of each."""
+    if settings.memory != "lstm":
+        refuse(f"--memory is {settings.memory}, but sb3-contrib has an LSTM alone. Set it to lstm.")
+    torch, contrib = require("torch", "sb3_contrib")
+    from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+
+    before, after = settings.hidden
+
+    class DenseFeatures(BaseFeaturesExtractor):
+        def __init__(self, space):
+            super().__init__(space, before)
+            layer = torch.nn.Linear(space.shape[0], before)
+            self.layers = torch.nn.Sequential(layer, activation(torch, settings)())
+
+        def forward(self, observations):
+            return self.layers(observations)
+
+    return measure_ppo(
+        "RecurrentPPO",
+        settings,
+        torch_options,
+        "its minibatches are made of sequences that are cut, and padded, at the ends of episodes, ",
+        make=contrib.RecurrentPPO,
+        policy="MlpLstmPolicy",
+        policy_kwargs={
+            "features_extractor_class": DenseFeatures,
+            "lstm_hidden_size": settings.memory_units,
+            "shared_lstm": True,
+            "enable_critic_lstm": False,
+            "net_arch": [after],
+            "activation_fn": activation(torch, settings),
+        },
+    )
+
+
+def activation(torch: types.ModuleType, settings: PPOSettings) -> type:
+    """PyTorch's class of the activation of the hidden layers."""
+    return {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[settings.activation]
+
+
+def measure_ppo(
+    name: str,
+    settings: PPOSettings,
+    torch_options: TorchOptions,
+    what: str = "",
+    *,
+    make: Callable[..., BaseAlgorithm],
+    **network: object,
+) -> Result:
+    """Train their PPO on CartPole and time it.
+
+    Args:
+        name: Of the algorithm.
+        settings: What to run.
+        torch_options: PyTorch's own.
+        what: What is special about it, for the note.
+        make: Class of the algorithm.
+        network: Its arguments for the network.
+    """
+    torch, _ = require("torch", "gymnasium")
     from stable_baselines3.common.env_util import make_vec_env
 
     torch.set_num_threads(torch_options.threads)
-    ppo = PPO(
-        "MlpPolicy",
-        make_vec_env("CartPole-v1", settings.num_envs, env_kwargs=ENV_KWARGS),
+    ppo = make(
+        env=make_vec_env("CartPole-v1", settings.num_envs, env_kwargs=ENV_KWARGS),
         learning_rate=settings.learning_rate,
         n_steps=settings.num_steps,
         batch_size=settings.minibatch_rows,
@@ -201,12 +281,9 @@ def run_ppo(settings: PPOSettings, torch_options: TorchOptions) -> Result:
         ent_coef=settings.entropy_coef,
         vf_coef=settings.value_coef,
         max_grad_norm=settings.max_grad_norm,
-        policy_kwargs={
-            "net_arch": list(settings.hidden),
-            "activation_fn": {"tanh": torch.nn.Tanh, "relu": torch.nn.ReLU}[settings.activation],
-        },
         seed=settings.seed,
         device="cpu",
+        **network,
     )
     untimed = SETTLING_ROLLOUTS * settings.env_steps_per_iteration
     clock = time_training(ppo, untimed, settings.whole_env_steps)
@@ -214,11 +291,11 @@ def run_ppo(settings: PPOSettings, torch_options: TorchOptions) -> Result:
     note = (
         f"{CARTPOLE}. Off: printing and writing logs, evaluation, progress bar, Gymnasium's "
         "environment checker, normalization of observations and rewards, clipping of the value. "
-        "Its own: it bootstraps at the time limit, and its value loss is the mean square without "
-        "a half."
+        f"Its own: {what}it bootstraps at the time limit, and its value loss is the mean square "
+        "without a half."
     )
     ran = {**dataclasses.asdict(settings), "torch_threads": torch_options.threads}
-    return training_result("PPO", clock, steps // ppo._n_updates, ran, note)  # it counts epochs
+    return training_result(name, clock, steps // ppo._n_updates, ran, note)  # it counts epochs
 
 
 # --- acting --------------------------------------------------------------------------------
@@ -229,26 +306,40 @@ def run_acting(settings: ActingSettings) -> Result:
     start = time.perf_counter()
     torch, library = require("torch", "stable_baselines3")
     torch.set_num_threads(1)
-    kind = {"dqn": library.DQN, "ppo": library.PPO}[settings.algorithm]
+    network: dict[str, object] = {"net_arch": [64, 64]}
+    packages = ["stable-baselines3", "torch", "numpy"]
+    if settings.algorithm == "ppo-recurrent":
+        (contrib,) = require("sb3_contrib")
+        kind, policy = contrib.RecurrentPPO, "MlpLstmPolicy"
+        network = {"net_arch": [64], "lstm_hidden_size": ACTING_MEMORY_UNITS}
+        packages.append("sb3-contrib")
+    else:
+        kind = {"dqn": library.DQN, "ppo": library.PPO}[settings.algorithm]
+        policy = "MlpPolicy"
     if settings.make:
-        model = kind("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [64, 64]}, device="cpu")
+        model = kind(policy, "CartPole-v1", policy_kwargs=network, device="cpu")
         model.save(settings.path)
         return {"path": settings.path}
     imported = time.perf_counter()
     model = kind.load(settings.path, device="cpu")
     moments = (start, imported, time.perf_counter())
-    packages = ["stable-baselines3", "torch", "numpy"]
-    return acting_result(
-        lambda obs: model.predict(obs, deterministic=True),
-        settings.observations,
-        moments,
-        packages,
-    )
+    state: tuple[np.ndarray, ...] | None = None
+
+    def act(obs: np.ndarray) -> None:
+        nonlocal state
+        _, state = model.predict(obs, state, deterministic=True)
+
+    return acting_result(act, settings.observations, moments, packages)
 
 
 PROGRAMS = {
     "dqn": Program(run_dqn, (DQNSettings, TorchOptions), {"env_steps": 20_000}),
     "ppo": Program(run_ppo, (PPOSettings, TorchOptions), {"env_steps": 20_000}),
+    "ppo-recurrent": Program(
+        run_recurrent_ppo,
+        (RecurrentSettings, TorchOptions),
+        {"env_steps": 5_000, "memory": "lstm"},
+    ),
     "atari": Program(run_atari, (DQNSettings, TorchOptions), ATARI),
     "acting": Program(run_acting, (ActingSettings,)),
 }

@@ -17,7 +17,7 @@ import pytest
 
 from kytolly.benchmarks import program
 from kytolly.benchmarks.program import Program, run_programs
-from kytolly.benchmarks.settings import DQNSettings, PPOSettings
+from kytolly.benchmarks.settings import DQNSettings, PPOSettings, RecurrentSettings
 from kytolly.machine.hardware import usable_cores
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -41,6 +41,10 @@ SMALL_PPO = [
     "--hidden=64,64",
     "--seed=3",
 ]
+# A minibatch has the sequence of one environment: 3 x 2 updates per rollout of 16 env steps.
+SMALL_RECURRENT = [*SMALL_PPO[:-2], "--hidden=128,128", "--seed=3"]
+FLAGS = {"dqn": SMALL, "ppo": SMALL_PPO, "ppo-recurrent": SMALL_RECURRENT}
+HIDDEN = {"dqn": [120, 84], "ppo": [64, 64], "ppo-recurrent": [128, 128]}
 
 
 def need(*packages):
@@ -111,11 +115,13 @@ def test_a_competitor_whose_packages_ask_for_tensorflow_does_not_get_it(
         ("sb3", "ppo", ("torch", "stable_baselines3"), 208, 78),
         ("rejax", "ppo", ("jax", "rejax"), 208, 78),
         ("purejaxrl", "ppo", ("jax", "gymnax", "flax", "optax", "chex", "distrax"), 208, 78),
+        ("sb3", "ppo-recurrent", ("torch", "sb3_contrib"), 208, 78),
+        ("purejaxrl", "ppo-recurrent", ("jax", "gymnax", "flax", "optax", "distrax"), 208, 78),
     ],
 )
 def test_a_competitor_counts_what_it_was_asked_for(module, name, needs, env_steps, updates):
     need(*needs)
-    flags = [*(SMALL if name == "dqn" else SMALL_PPO), "--env-steps", "200"]
+    flags = [*FLAGS[name], "--env-steps", "200"]
     if module == "purejaxrl":
         if not os.environ.get(CHECKOUT):
             pytest.skip(f"{CHECKOUT} names no clone of https://github.com/luchris429/purejaxrl")
@@ -125,7 +131,7 @@ def test_a_competitor_counts_what_it_was_asked_for(module, name, needs, env_step
     assert result["env_steps_per_second"] == pytest.approx(env_steps / result["wall_seconds"])
     assert result["cpu_seconds"] > 0.0
     assert (result["compile_seconds"] > 0.0) == (module != "sb3")
-    assert result["settings"]["hidden"] == ([120, 84] if name == "dqn" else [64, 64])
+    assert result["settings"]["hidden"] == HIDDEN[name]
     assert result["settings"]["seed"] == 3
     assert "python" in result["versions"]
     assert "Off:" in result["note"]
@@ -231,6 +237,9 @@ def test_jax_update_is_the_dqn_update_written_out():
         (PPOSettings, {"minibatches": 3}, "not a multiple"),  # of 512 rows
         (PPOSettings, {"minibatches": 512}, "one row in each"),
         (PPOSettings, {"hidden": (64, 0)}, "at least one layer"),
+        (RecurrentSettings, {"hidden": (64,)}, "expected two"),
+        (RecurrentSettings, {"minibatches": 8}, "whole sequences"),  # of 4 environments
+        (RecurrentSettings, {"memory_units": 0}, "--memory-units is 0"),
     ],
 )
 def test_settings_that_would_falsify_a_measurement_are_refused(kind, given, complaint):
@@ -282,6 +291,9 @@ def test_a_command_line_has_the_fields_of_its_settings_and_prints_one_object_las
         ("purejaxrl", ["dqn", "--checkout", "{}", "--hidden", "64,64"], "--hidden is 64,64"),
         ("sb3", ["ppo", "--activation", "swish"], "tanh"),
         ("sb3", ["dqn", "--buffer", "500"], "--buffer"),
+        ("sb3", ["ppo-recurrent", "--memory", "gru"], "an LSTM alone"),
+        ("purejaxrl", ["ppo-recurrent", "--checkout", "{}"], "no purejaxrl/ppo_rnn.py"),
+        ("purejaxrl", ["ppo-recurrent", "--checkout", "{}", "--memory", "lru"], "gru of 128"),
     ],
 )
 def test_a_competitor_refuses_what_it_cannot_do(module, words, complaint, capsys, tmp_path):

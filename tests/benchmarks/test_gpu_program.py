@@ -153,7 +153,7 @@ def test_the_table_has_a_line_for_each_library_and_its_time_where_there_is_a_gpu
     monkeypatch.setattr(gpu_program, "why_unusable", lambda: "")
     options = Options(algorithms=("ppo",), kernels=True, launch_microseconds=10.0)
     report = gpu_program.gpu_program(options, suite.Watch(suite.progress_display()))
-    wide = report.rows[4:]
+    wide = report.rows[4:7]
     assert [row[0] for row in wide] == [
         "ppo: CartPole, 2,048 envs x 16 steps, 128 updates",
         "  rejax",

@@ -9,7 +9,7 @@ import tensorflow as tf
 from kytolly.benchmarks import core, loops, program
 from kytolly.benchmarks.loops import LoopOptions
 from kytolly.benchmarks.program import run_programs
-from kytolly.benchmarks.settings import DQNSettings, PPOSettings, PQNSettings
+from kytolly.benchmarks.settings import DQNSettings, PPOSettings, PQNSettings, RecurrentSettings
 from kytolly.loop.learn import LoopMetrics
 
 DQN = DQNSettings(
@@ -127,6 +127,14 @@ def test_the_configs_are_what_the_competitors_are_asked_for():
     # As for the competitors: two networks, nothing normalized but advantages, no early end.
     assert not (cfg.shared_torso or cfg.normalize_observations or cfg.normalize_rewards)
     assert cfg.normalize_advantage and cfg.target_kl is None
+    recurrent = loops.recurrent_work(RecurrentSettings(memory="lstm", memory_units=9)).cfg
+    assert (recurrent.memory, recurrent.memory_units, recurrent.memory_place) == (
+        "lstm",
+        9,
+        "after",
+    )
+    assert (recurrent.hidden_units, recurrent.activation) == ((128, 128), "relu")
+    assert recurrent.sequence_length == recurrent.rows_per_update == 128  # one environment's
     pqn = loops.pqn_work(PQNSettings(td_lambda=0.7, seed=2)).cfg
     assert (pqn.td_lambda, pqn.seed, pqn.learning_rate, pqn.num_envs) == (0.7, 2, 5e-4, 128)
     rainbow = loops.dqn_work(DQN, loops.Variant(algorithm="rainbow", atoms=21)).cfg

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from kytolly.benchmarks import comparisons, environments, optimizations, suite, tables
+from kytolly.benchmarks import acting, comparisons, environments, optimizations, suite, tables
 from kytolly.benchmarks.program import shared_fields
 from kytolly.benchmarks.settings import PPOSettings
 from kytolly.benchmarks.suite import Contender, Options, Report
@@ -168,6 +168,9 @@ def asked(contender):
         ("ppo_wide", ["Kytolly", "rejax", "PureJaxRL"], True,
          {"num_envs": 2048, "num_steps": 16, "minibatches": 32}),
         ("ppo_host", ["Kytolly", "Stable-Baselines3"], False, {"num_envs": 8}),
+        ("ppo_recurrent",
+         ["Kytolly, GRU", "PureJaxRL, GRU", "Kytolly, LSTM", "RecurrentPPO, LSTM"], True, {}),
+        ("ppo_recurrent_host", ["Kytolly, LSTM", "RecurrentPPO, LSTM"], True, {}),
     ],
 )  # fmt: skip
 def test_a_table_asks_every_contender_for_the_same(
@@ -207,3 +210,15 @@ def test_the_largest_fall_is_counted_from_the_best_onwards():
     # Best 10 at place 1; 4 at place 0 came before it; after it 9 and 8, so 2 of 10 are lost.
     assert environments.largest_fall([4.0, 10.0, 9.0, 8.0, 8.5]) == (1, pytest.approx(0.2), 3)
     assert environments.largest_fall([1.0, 2.0]) == (1, 0.0, None)
+
+
+def test_an_agent_with_a_memory_gets_back_the_state_that_it_gave():
+    class Agent:
+        def initial_state(self):
+            return 0
+
+        def act(self, obs, state):
+            return obs + state, state + 1
+
+    act = acting.remembering(Agent())
+    assert [act(10), act(10), act(10)] == [10, 11, 12]

@@ -17,3 +17,23 @@ def refuse_memory(algorithm: str, memory: str) -> None:
         "or a table, which has no memory here, expected ppo, pqn, dqn, ddqn or munchausen, without "
         "noisy and with a network of layers. Set memory to none, or train by one of these."
     )
+
+
+def require_whole_sequences(
+    rollout_steps: int, length: int, num_envs: int, num_minibatches: int
+) -> None:
+    """Refuse rollouts that are no whole sequences, or minibatches that have parts of them."""
+    if rollout_steps % length:
+        raise ValueError(
+            f"memory_length ({length}) does not divide rollout_steps ({rollout_steps}), expected "
+            "sequences of the same length. Change one of them, or leave memory_length out: then a "
+            "sequence is a whole rollout."
+        )
+    count = rollout_steps // length * num_envs
+    if count % num_minibatches:
+        raise ValueError(
+            f"num_minibatches ({num_minibatches}) does not divide the {count} sequences of a "
+            f"rollout (num_envs {num_envs} x rollout_steps {rollout_steps} / memory_length "
+            f"{length}), expected whole sequences in each. Lower num_minibatches or memory_length, "
+            "or raise num_envs."
+        )

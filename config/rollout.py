@@ -57,10 +57,17 @@ class RolloutConfig(RunConfig):
         if isinstance(self.num_minibatches, Default):
             most = min(defaults["num_minibatches"], max(1, rows // MIN_MINIBATCH_ROWS))
             if self.memory is not None:  # whole sequences
-                most, rows = min(most, MEMORY_MINIBATCHES), rows // self.sequence_length
+                most = min(most, MEMORY_MINIBATCHES)
+                rows = max(1, rows // self.sequence_length)
             count = next(n for n in range(most, 0, -1) if rows % n == 0)
             object.__setattr__(self, "num_minibatches", Default(count))
         rows = self.env_steps_per_iteration
+        if self.memory is not None:
+            from kytolly.config.memory import require_whole_sequences
+
+            require_whole_sequences(
+                self.rollout_steps, self.sequence_length, self.num_envs, self.num_minibatches
+            )
         if rows % self.num_minibatches:
             raise ValueError(
                 f"num_minibatches ({self.num_minibatches}) does not divide the rollout of {rows} "

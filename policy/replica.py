@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from kytolly.environment.memory import MEMORY, has_memory
 from kytolly.policy.batch import map_columns, present, with_present
 
 
@@ -39,9 +40,14 @@ class Replica:
         return self.own(random_bits, axis=1), None if numbers is None else self.own(numbers)
 
     def own_rows(self, batch: Any) -> Any:
-        """The part [B / count, ...] of a batch's columns [B, ...]; those of fewer rows stay."""
-        rows = max(column.shape[0] for column in present(batch))
-        return map_columns(lambda x: self.own(x) if x.shape[0] == rows else x, batch)
+        """The part [B / count, ...] of a batch's columns [B, ...]; those of fewer rows stay.
+
+        But of sequences the columns with a row for each sequence are divided as well.
+        """
+        divided = [max(column.shape[0] for column in present(batch))]
+        if has_memory(getattr(batch, "obs", None)):
+            divided.append(batch.obs[MEMORY].shape[0])
+        return map_columns(lambda x: self.own(x) if x.shape[0] in divided else x, batch)
 
     def sum(self, tensor: tf.Tensor) -> tf.Tensor:
         """The sum of the tensors of all devices, the same bits on each."""

@@ -21,14 +21,14 @@ from kytolly.machine.devices import names_of_several
 names_of_several("cpu:0,cpu:1,cpu:2,cpu:3")
 from kytolly.agent.make_agent import make_agent
 from kytolly.environment.tensor.cartpole import CartPole
-from kytolly.loop.device import DeviceLoop
+from kytolly.loop.device import TensorEnvRunner
 from kytolly.loop.replicas import ReplicatedLoop
 from tests.loop.configs import small_config
 
 def agent_loop(algorithm, settings):
-    env = CartPole()
     cfg = small_config(algorithm, **{"num_envs": 4, "xla": False, **settings})
-    return DeviceLoop(make_agent(cfg, env.spec), env, "/CPU:0")
+    runner = TensorEnvRunner(CartPole(), cfg)
+    return runner.loop(make_agent(cfg, runner.spec), "/CPU:0")
 
 def train_agents(algorithm, count, settings):
     one, devices = agent_loop(algorithm, settings), [f"/CPU:{i}" for i in range(count)]
@@ -69,6 +69,12 @@ CASES = {
     "dqn": ("dqn", 4, {"n_step": 2, "replay_capacity": 122}),  # 31 rows on each, and around
     "prioritized": ("dqn", 2, {"prioritized": True}),
     "pqn": ("pqn", 4, {}),
+    "a memory": ("ppo", 2, {"memory": "gru", "memory_units": 4, "memory_length": 4}),
+    "sequences from replay": (
+        "dqn",
+        2,
+        {"memory": "lru", "memory_units": 4, "memory_length": 4, "prioritized": True},
+    ),
 }
 MORE_CASES = {
     "rainbow": ("rainbow", 4, {}),

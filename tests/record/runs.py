@@ -41,6 +41,7 @@ OWN = {
 }
 DQN, PPO = (COMMON | {"algorithm": name} | own for name, own in OWN.items())
 HOST = {"loop": "host"}
+MEMORY = {"memory": "gru", "memory_units": 3, "memory_length": 4, "memory_burn_in": 2, "n_step": 2}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,6 +165,14 @@ VARIANTS = {
     "stopped early": Run(DQN | HOST | {"early_stop_patience": 2, "total_env_steps": 2_000}),
     "stopped at a threshold": Run(
         PPO | HOST | {"reward_threshold": 45.0, "total_env_steps": 2_000}
+    ),
+    "ppo with a memory": Run(PPO | {"memory": "gru", "memory_units": 3, "memory_inputs": True}),
+    "dqn with a memory, prioritized": Run(DQN | MEMORY | {"memory": "lru", "prioritized": True}),
+    "ppo with a memory, a vector that resets in the next step": Run(
+        PPO | HOST | {"memory": "lstm", "memory_units": 3, "memory_length": 5}, vector("NextStep")
+    ),
+    "dqn with a memory on the host": Run(
+        DQN | HOST | MEMORY | {"num_envs": 2, "memory_inputs": True}
     ),
     "half precision": Run(DQN | HOST | {"precision": "mixed_bfloat16"}),
 }

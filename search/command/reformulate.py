@@ -10,6 +10,7 @@ from kytolly.command.exits import BadInput
 from kytolly.command.start import prepare_machine
 from kytolly.search.command.query_options import PRETRAINED, add_query_options, check_query_options
 from kytolly.search.index.exports import EXPORTS
+from kytolly.search.index.tokens import AUTO
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -31,9 +32,12 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.search.reformulate.reformulator import Reformulator, reformulate_file
 
     if args.run_dir == PRETRAINED:
-        reformulator = Reformulator.pretrained(args.collection, args.fusion)
+        language = args.language or AUTO
+        reformulator = Reformulator.pretrained(args.collection, args.fusion, language)
     else:
-        reformulator = Reformulator.load(args.run_dir, args.collection, args.fusion)
+        reformulator = Reformulator.load(
+            args.run_dir, args.collection, args.fusion, language=args.language
+        )
     if args.queries is None:
         reformulation = reformulator.reformulate(args.query, args.top or 10)
         result, lines = reformulation.as_dict(), reformulation.lines()

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     prepare_machine()
     from kytolly.search.chain import SearchChain, search_file
 
-    chain = SearchChain.load(args.run_dir, args.collection, args.fusion, args.ranker)
+    chain = SearchChain.load(args.run_dir, args.collection, args.fusion, args.ranker, args.language)
     if args.queries is not None:
         result = search_file(chain, args.queries, args.run_file, args.top or 1000)
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in result.items()]

@@ -70,6 +70,7 @@ class MiningRules(NamedTuple):
         neighbors: Most candidates that are near the query in the space of embeddings.
         query_terms: Most terms of the query that may be lowered.
         generated: Most terms that a rewriter proposes for a query.
+        max_document_share: A term that a larger share of the documents holds is no candidate.
     """
 
     feedback_documents: int = 10
@@ -80,6 +81,7 @@ class MiningRules(NamedTuple):
     neighbors: int = 0
     query_terms: int = 12
     generated: int = 0
+    max_document_share: float = 1.0
 
 
 class Candidates(NamedTuple):

@@ -83,7 +83,9 @@ class RetrievalOptions:
         "language of the stemmer, one of Snowball's, or none; auto: the language of the documents",
     )
     stop_words: Annotated[str, TEXT] = setting(
-        "auto", "words left out: auto (english for English, else none), english, none, or a file"
+        "auto",
+        "words left out: auto (the list of the language, if there is one), the name of a language "
+        "that has a list, none, or a file",
     )
     ngrams: Annotated[int, Meta(ge=0, le=16), "characters"] = setting(
         0, "length of the n-grams in scripts without spaces; 0: none"

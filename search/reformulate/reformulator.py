@@ -23,6 +23,7 @@ from kytolly.search.index.corpus import is_unicode, read_queries
 from kytolly.search.index.embedding import Encoder
 from kytolly.search.index.files import open_file, short, stored_archive
 from kytolly.search.index.metrics import Run
+from kytolly.search.index.tokens import AUTO
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import Choice, Choices, read_choices
@@ -43,7 +44,7 @@ from kytolly.search.reformulate.result import (
     Reformulation,
     term_source,
 )
-from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.search import SearchContext, tokenizer_from, without_lists
 from kytolly.search.reformulate.table import padded_rows
 
 OPTIONS_FILE = "reformulation.yaml"
@@ -102,6 +103,7 @@ class Reformulator:
         collection: str | Path | None = None,
         fusion: float | None = None,
         encoder: Encoder | None = None,
+        language: str | None = None,
     ) -> Reformulator:
         """The reformulator that a run trained; no judgment is read.
 
@@ -111,6 +113,8 @@ class Reformulator:
                 if its documents are others, a warning says that nothing was chosen for them.
             fusion: Weight of the cosines beside BM25; None: what the run chose.
             encoder: The encoder that was given to `train`, if one was.
+            language: Language of that collection, "auto" to detect it, or "none"; None: that of
+                the run.
 
         Raises:
             ValueError: The folder is no such run, or the collection cannot be read.
@@ -128,16 +132,21 @@ class Reformulator:
             raise ValueError(
                 f"{error} A run of an older version has to be trained again."
             ) from None
-        choices = read_choices(path)
+        choices, options = read_choices(path), without_lists(options)
         if collection is not None:
             options = dataclasses.replace(options, collection=str(collection))
+        usual = tokenizer_from(options.retrieval).identity
+        if language is not None:
+            options = in_language(options, language)
         network = load_scorer(path / BEST)
         _check_encoder(encoder, options)
         context = SearchContext.load(options, (), saved=path, encoder=encoder)
-        if choices.digest and choices.digest != context.index.digest:
+        other_documents = choices.digest and choices.digest != context.index.digest
+        if other_documents or context.index.tokenizer.identity != usual:
             choices, context = Choices(None, {}), for_unknown_documents(context)
+            other = f"documents than those of {collection}" if other_documents else "language"
             warnings.warn(
-                f"{run_dir} was trained with other documents than those of {collection}: nothing "
+                f"{run_dir} was trained with {'an' * (not other_documents)}other {other}: nothing "
                 "says that its network helps here. What is trained for unknown documents: the word "
                 "pretrained in place of the run.",
                 stacklevel=2,
@@ -145,14 +154,19 @@ class Reformulator:
         return cls(context, network, choices, fusion)
 
     @classmethod
-    def pretrained(cls, collection: str | Path, fusion: float | None = None) -> Reformulator:
+    def pretrained(
+        cls, collection: str | Path, fusion: float | None = None, language: str = AUTO
+    ) -> Reformulator:
         """The reformulator that comes with the package, for documents without any judgment.
 
         Args:
             collection: Folder in the BEIR layout, or builtin.
             fusion: Weight of the cosines beside BM25; None: 1.
+            language: Language of the documents, "none" for words as they are, or "auto" to detect
+                it.
         """
-        retrieval = RetrievalOptions(encoder="wordllama")  # the network has seen no other
+        # The network has seen no other encoder.
+        retrieval = RetrievalOptions(encoder="wordllama", language=language)
         options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
         context = SearchContext.load(options, ())
         return cls(
@@ -301,7 +315,13 @@ def for_unknown_documents(context: SearchContext) -> SearchContext:
     """
     retrieval = dataclasses.replace(context.options.retrieval, query_terms=0, rewriter=None)
     options = dataclasses.replace(context.options, retrieval=retrieval)
-    return dataclasses.replace(context, options=options, generator=None)
+    return dataclasses.replace(context, options=options, generator=None, unknown=True)
+
+
+def in_language(options: ReformulationOptions, language: str) -> ReformulationOptions:
+    """The options with another language, and its stop words."""
+    retrieval = dataclasses.replace(options.retrieval, language=language, stop_words=AUTO, ngrams=0)
+    return dataclasses.replace(options, retrieval=retrieval)
 
 
 def _check_encoder(encoder: Encoder | None, options: ReformulationOptions) -> None:

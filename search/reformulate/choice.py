@@ -22,7 +22,7 @@ import numpy as np
 from kytolly.config.files import read_json
 from kytolly.record.files import write_text
 from kytolly.search.index.metrics import CHANCE, best_row
-from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
+from kytolly.search.reformulate.device_env import DeviceQueries, used_proposals
 from kytolly.search.reformulate.network import NumpyScorer
 
 SCALES = (1.0, 0.5, 0.25)  # of all weights
@@ -159,10 +159,11 @@ def _gains(
     rows = np.arange(queries.num_queries) if rows is None else rows
     weights, expected = proposals(network, queries, fusion, rows)
     start = queries.values(fusion, np.zeros_like(weights), rows)
-    gains, changed, in_query = [], [], is_query_term(queries.table.candidate_features[rows])
+    features, state = queries.table.candidate_features[rows], queries.table.state_features[rows]
+    gains, changed = [], []
     for scale, margin in USES:
         used = np.where(expected[:, np.newaxis] > margin, weights * np.float32(scale), 0.0)
-        used = kept_proposals(used, in_query, queries.rules.max_terms)
+        used = used_proposals(used, features, state, queries.rules)
         gains.append(queries.values(fusion, used, rows) - start)
         changed.append(float(np.mean(used.any(axis=1))))
     return np.stack(gains), changed

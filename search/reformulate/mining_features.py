@@ -39,6 +39,7 @@ TERM_FEATURES = (
     "log-probability",
 )
 MIN_LOG_PROB = -10.0  # log-probability from which on the feature is 0
+LENGTH_UNIT = 10.0  # weight of a query whose feature "query length" is 1
 MANY_POSTINGS = 30_000  # from here on, to count in each part takes less time than to add up
 QUERY_FEATURES = (
     "query length",
@@ -217,7 +218,7 @@ class MiningFeatures:
         idf = self.index.idf[given.known] / np.log(self.index.documents + 1)
         entropy = -float(np.sum(given.shares * np.log(given.shares + 1e-12)))
         features = [
-            sum(weights.values()) / 10.0,
+            sum(weights.values()) / LENGTH_UNIT,
             1.0 - len(given.known) / len(weights),
             np.log1p(top),
             (top - scores[min(1, len(scores) - 1)]) / top,

@@ -27,9 +27,14 @@ from kytolly.search.index.tokens import AUTO
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import Choice, Choices, read_choices
-from kytolly.search.reformulate.device_env import is_query_term, kept_proposals
+from kytolly.search.reformulate.context_cache import cached_context, cached_scorer
+from kytolly.search.reformulate.device_env import used_proposals
 from kytolly.search.reformulate.network import PRETRAINED, NumpyScorer
-from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions, read_options
+from kytolly.search.reformulate.options import (
+    ReformulationOptions,
+    RetrievalOptions,
+    read_run_options,
+)
 from kytolly.search.reformulate.query import (
     CANDIDATE_FEATURES,
     STATE_FEATURES,
@@ -80,7 +85,7 @@ class Reformulator:
 
     Args:
         context: The collection's documents, their index and embeddings.
-        network: A `CandidateScorer`.
+        network: A `CandidateScorer`, perhaps in NumPy.
         choices: The use of its proposals.
         fusion: Weight of the cosines beside BM25; None: that of the choices.
     """
@@ -88,11 +93,12 @@ class Reformulator:
     def __init__(
         self,
         context: SearchContext,
-        network: CandidateScorer,
+        network: CandidateScorer | NumpyScorer,
         choices: Choices,
         fusion: float | None = None,
     ):
-        self.context, self.choices, self.scorer = context, choices, NumpyScorer(network)
+        self.context, self.choices = context, choices
+        self.scorer = network if isinstance(network, NumpyScorer) else NumpyScorer(network)
         usual = context.usual_fusion if choices.fusion is None else choices.fusion
         self.fusion = usual if fusion is None else fusion
 
@@ -127,7 +133,7 @@ class Reformulator:
                 "folder that it printed."
             )
         try:
-            options = read_options(path / OPTIONS_FILE)
+            options = read_run_options(path / OPTIONS_FILE)
         except ValueError as error:
             raise ValueError(
                 f"{error} A run of an older version has to be trained again."
@@ -159,6 +165,8 @@ class Reformulator:
     ) -> Reformulator:
         """The reformulator that comes with the package, for documents without any judgment.
 
+        What it makes of the documents is kept in the user's cache folder (`context_cache`).
+
         Args:
             collection: Folder in the BEIR layout, or builtin.
             fusion: Weight of the cosines beside BM25; None: 1.
@@ -168,10 +176,9 @@ class Reformulator:
         # The network has seen no other encoder.
         retrieval = RetrievalOptions(encoder="wordllama", language=language)
         options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
-        context = SearchContext.load(options, ())
-        return cls(
-            for_unknown_documents(context), load_scorer(PRETRAINED), Choices(None, {}), fusion
-        )
+        context = for_unknown_documents(cached_context(options))
+        network = cached_scorer(PRETRAINED, load_scorer)
+        return cls(context, network, Choices(None, {}), fusion)
 
     def reformulate(self, text: str, top: int = 10) -> Reformulation:
         """Reformulate one query.
@@ -343,8 +350,7 @@ def scaled_proposals(
     features = padded_rows([query.candidate_features for query in queries], rules.max_candidates)
     state = np.stack([np.append(query.state_features, choice.fusion) for query in queries])
     weights, expected = scorer(features, state.astype(np.float32))
-    in_query, scale = is_query_term(features), np.float32(choice.scale)
-    return kept_proposals(weights * scale, in_query, rules.max_terms), expected
+    return used_proposals(weights * np.float32(choice.scale), features, state, rules), expected
 
 
 def query_plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:

@@ -61,6 +61,7 @@ class SearchContext:
         skipped: Split -> its queries that cannot be reformulated; filled in by `queries`.
         generator: Proposes candidates; None: there is no rewriter.
         unknown: True where nothing was learned from these documents.
+        is_saved: True where index and embeddings are those of a folder, and need no `save` there.
     """
 
     options: ReformulationOptions
@@ -72,6 +73,7 @@ class SearchContext:
     skipped: dict[str, list[SkippedQuery]] = dataclasses.field(default_factory=dict)
     generator: GeneratedTerms | None = None
     unknown: bool = False
+    is_saved: bool = False
 
     @classmethod
     def load(
@@ -81,6 +83,7 @@ class SearchContext:
         phases: Phases | None = None,
         saved: Path | None = None,
         encoder: Encoder | None = None,
+        collection: Collection | None = None,
     ) -> SearchContext:
         """Read and index a collection.
 
@@ -92,6 +95,7 @@ class SearchContext:
                 these documents with these options; else they are made again. Its rewriter takes
                 the place of the one that the options name.
             encoder: An encoder of yours; None: the one that the options name.
+            collection: The collection, if it was read before.
 
         Raises:
             ValueError: The options ask for an encoder that is not given, or for a rewriter that
@@ -99,7 +103,7 @@ class SearchContext:
         """
         phases = phases or Phases()
         with phases.measure("reading"):
-            collection = load_collection(options.collection, splits)
+            collection = collection or load_collection(options.collection, splits)
             options = with_language(options, collection.texts)
             retrieval, generator = options.retrieval, None
             if retrieval.rewriter is not None and saved is not None:
@@ -108,6 +112,7 @@ class SearchContext:
                 generator = GeneratedTerms.load(retrieval.rewriter, "train" in splits)
         with phases.measure("indexing"):
             index = load_index(saved and saved / INDEX_FILE, collection, retrieval)
+            is_saved = index is not None
             if index is None:
                 tokenizer = tokenizer_from(retrieval)
                 index = BM25Index(collection.texts, tokenizer, retrieval.k1, retrieval.b)
@@ -121,8 +126,17 @@ class SearchContext:
             shape = (len(collection.texts), encoder.dimension)
             documents = load_vectors(saved and saved / VECTORS_FILE, identity, shape)
             if documents is None:
-                documents = DocumentVectors.of_texts(collection.texts, encoder)
-        return cls(options, collection, index, cache, documents, phases, generator=generator)
+                documents, is_saved = DocumentVectors.of_texts(collection.texts, encoder), False
+        return cls(
+            options,
+            collection,
+            index,
+            cache,
+            documents,
+            phases,
+            generator=generator,
+            is_saved=is_saved,
+        )
 
     def with_texts(self, collection: Collection) -> SearchContext:
         """The search context of a collection that has as many documents, some with other texts."""
@@ -151,7 +165,9 @@ class SearchContext:
     def rules(self) -> SearchRules:
         """The limits of a reformulation."""
         retrieval, pool = self.options.retrieval, self.options.training.pool_documents
-        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width, pool)
+        return SearchRules(
+            retrieval.metric, retrieval.max_terms, retrieval.width, pool, retrieval.typed_share
+        )
 
     @property
     def encoder_name(self) -> str:

@@ -42,6 +42,7 @@ class AgentSearch:
         parts: list[Any] = [
             np.asarray(part).tobytes() for part in keras.tree.flatten(vars(reformulator.scorer))
         ]
+        parts += [part.tobytes() for part in reformulator.gains or ()]
         how = reformulator.fusion, choices.at(reformulator.fusion), context.mining, context.rules
         plain = FusedSearch(context.index, reformulator.fusion, context.documents, context.cache)
         digest = hashlib.sha256(b"".join([*parts, repr(how).encode()])).hexdigest()

@@ -30,8 +30,8 @@ from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.train import train
 
-SHARES = (None, 0.5, 0.6, 0.67, 0.75, 0.85)
-TRIAL = (None, 0.67)
+SHARES = (None, 0.5, 0.67, 0.78, 0.85)
+TRIAL = (None, 0.78)
 
 
 def reformulation_drift(options: Options, watch: Watch) -> Report:

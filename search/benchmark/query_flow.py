@@ -158,8 +158,8 @@ class QueryByQuery:
         weights = np.logaddexp(action, np.float32(0.0))
         lowered = np.minimum(weights, np.float32(MAX_LOWERED))
         weights = np.where(is_query_term(candidates), lowered, weights)
-        rows = (part[np.newaxis] for part in (weights, candidates, state))
-        return used_proposals(*rows, self.context.rules)[0]
+        row = weights[np.newaxis], candidates[np.newaxis], state[np.newaxis]
+        return used_proposals(*row, self.context.rules)[0]
 
     def update(self) -> None:
         """Learn from the buffer and empty it."""

@@ -91,6 +91,20 @@ class HeldOut(NamedTuple):
         return gains
 
 
+class Evidence(NamedTuple):
+    """What a choice gains on the queries of one split, none of which its network learned from.
+
+    Attributes:
+        split: "dev" or "train".
+        queries: Their number.
+        gain: Mean gain.
+    """
+
+    split: str
+    queries: int
+    gain: float
+
+
 class Selection(NamedTuple):
     """The choice that held-out queries allow.
 
@@ -103,6 +117,7 @@ class Selection(NamedTuple):
             queries.
         changed: Share of dev queries that are changed.
         whole_gain: Gain in searches of all documents (`selection`); None: nothing was searched.
+        evidence: Gains of the choice on the queries that it was made on.
     """
 
     choice: Choice
@@ -112,6 +127,7 @@ class Selection(NamedTuple):
     dev_gain: float
     changed: float
     whole_gain: float | None = None
+    evidence: tuple[Evidence, ...] = ()
 
 
 def select(
@@ -146,7 +162,14 @@ def select(
     if best is None:
         return Selection(Choice(fusion), 0, len(tried), chance, dev_gain, 0.0)
     network, choice = tried[best]
-    return Selection(choice, network, len(tried), chance, dev_gain, changed[best])
+    parts = {"dev": gains[network], "train": more[network]}
+    evidence = tuple(
+        Evidence(split, part.shape[1], float(part[best % len(USES)].mean()))
+        for split, part in parts.items()
+        if part is not None and part.shape[1]
+    )
+    share = changed[best]
+    return Selection(choice, network, len(tried), chance, dev_gain, share, evidence=evidence)
 
 
 def _gains(

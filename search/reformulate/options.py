@@ -60,7 +60,7 @@ class RetrievalOptions:
         12, "maximum number of terms of a query whose weight may be lowered; 0: none is"
     )
     typed_share: Share | None = setting(
-        0.67,
+        0.78,
         "least share of the weight that typed words keep: each of its own, and all together of "
         "the query's; none: a word may lose up to 0.9",
     )

@@ -29,6 +29,7 @@ from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import Choice, Choices, read_choices
 from kytolly.search.reformulate.context_cache import cached_context, cached_scorer
 from kytolly.search.reformulate.device_env import used_proposals
+from kytolly.search.reformulate.gain_model import GainModel, ranked_documents
 from kytolly.search.reformulate.network import PRETRAINED, NumpyScorer
 from kytolly.search.reformulate.options import (
     ReformulationOptions,
@@ -88,6 +89,8 @@ class Reformulator:
         network: A `CandidateScorer`, perhaps in NumPy.
         choices: The use of its proposals.
         fusion: Weight of the cosines beside BM25; None: that of the choices.
+        gains: Expects the gain of each changed query, and says where it pays; None: the network
+            does.
     """
 
     def __init__(
@@ -96,9 +99,11 @@ class Reformulator:
         network: CandidateScorer | NumpyScorer,
         choices: Choices,
         fusion: float | None = None,
+        gains: GainModel | None = None,
     ):
         self.context, self.choices = context, choices
         self.scorer = network if isinstance(network, NumpyScorer) else NumpyScorer(network)
+        self.gains = gains
         usual = context.usual_fusion if choices.fusion is None else choices.fusion
         self.fusion = usual if fusion is None else fusion
 
@@ -147,9 +152,11 @@ class Reformulator:
         network = load_scorer(path / BEST)
         _check_encoder(encoder, options)
         context = SearchContext.load(options, (), saved=path, encoder=encoder)
+        gains = None
         other_documents = choices.digest and choices.digest != context.index.digest
         if other_documents or context.index.tokenizer.identity != usual:
             choices, context = Choices(None, {}), for_unknown_documents(context)
+            gains = GainModel.read() if context.encoder_name == "wordllama" else None
             other = f"documents than those of {collection}" if other_documents else "language"
             warnings.warn(
                 f"{run_dir} was trained with {'an' * (not other_documents)}other {other}: nothing "
@@ -157,7 +164,7 @@ class Reformulator:
                 "pretrained in place of the run.",
                 stacklevel=2,
             )
-        return cls(context, network, choices, fusion)
+        return cls(context, network, choices, fusion, gains)
 
     @classmethod
     def pretrained(
@@ -178,7 +185,7 @@ class Reformulator:
         options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
         context = for_unknown_documents(cached_context(options))
         network = cached_scorer(PRETRAINED, load_scorer)
-        return cls(context, network, Choices(None, {}), fusion)
+        return cls(context, network, Choices(None, {}), fusion, GainModel.read())
 
     def reformulate(self, text: str, top: int = 10) -> Reformulation:
         """Reformulate one query.
@@ -256,11 +263,23 @@ class Reformulator:
                 self.scorer, batch, self.context.rules, choice._replace(fusion=self.fusion)
             )
             for query, row, gain in zip(batch, weights, expected.tolist(), strict=True):
-                plans[query.number] = query_plan(query, row, gain, choice)
+                plan = query_plan(query, row, gain, choice)
+                if self.gains is not None and plan.changes:
+                    plan = self._paying_plan(plan, query, collection.queries[query.number])
+                plans[query.number] = plan
         for skip in skipped:
             typed = self.context.index.query_weights(collection.queries[skip.number])
             plans[skip.number] = Plan(None, {}, typed, 0.0, skip.reason)
         return [plans[number] for number in numbers]
+
+    def _paying_plan(self, plan: Plan, query: Query, text: str) -> Plan:
+        """The plan with the gain that is expected of it, or none where it does not pay."""
+        gains = cast(GainModel, self.gains)
+        ranked = ranked_documents(self.context, query, text, plan.weights, self.fusion)
+        expected = gains.expected_gain(ranked, self.fusion)
+        if expected <= gains.margin(self.fusion):
+            return Plan(query, {}, query.weights, expected, NOTHING_HELPS)
+        return plan._replace(expected=expected)
 
     def rankings(
         self, collection: Collection, numbers: Sequence[int], plans: Sequence[Plan], top: int

@@ -12,6 +12,7 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 
 from kytolly.record.files import write_file
+from kytolly.search.reformulate.selection import evidence_text
 from kytolly.search.reformulate.term_report import term_lines
 
 REST = "other"
@@ -70,11 +71,7 @@ def lines(summary: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
     for kind in ("fused", "plain") if summary["fusion"] else ("plain",):
         choice = summary["choices"][kind]
         base = f"BM25 + {summary['fusion']:g} cosines" if kind == "fused" else "BM25"
-        yield (
-            f"Dev gain in {summary['metric']} over {base}: {choice['dev_gain']:+.4f} "
-            f"({choice['changed']:.0%} of the queries are changed, {choice['tried']} choices "
-            f"tried, chance {choice['chance']:.3f})"
-        )
+        yield f"{summary['metric']} over {base}: {evidence_text(choice)}"
     yield f"Network: {summary['network']}; {summary['env_steps']:,} env steps of PPO"
     counts = summary["queries"]
     for split in ("train", "dev"):

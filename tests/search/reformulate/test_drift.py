@@ -70,7 +70,7 @@ def test_a_run_of_an_earlier_version_has_no_limit(run, tmp_path):
     lines = [line for line in path.read_text().splitlines() if "typed_share" not in line]
     path.write_text("\n".join(lines) + "\n")
     assert Reformulator.load(old).context.options.retrieval.typed_share is None
-    assert RetrievalOptions().typed_share == 0.67
+    assert RetrievalOptions().typed_share == 0.78
 
 
 def test_the_report_compares_with_the_same_search():
@@ -94,4 +94,4 @@ def test_the_default_keeps_drift_below_a_fifth(monkeypatch):
     monkeypatch.setattr(query_drift, "SHARES", (None, RetrievalOptions().typed_share))
     report = reformulation_drift(Options(), Watch(progress_display()))
     by_share = {row["typed_share"]: row for row in report.data["rows"] if not row["fusion"]}
-    assert by_share[0.67]["drift"] <= 1.2 < by_share[None]["drift"]
+    assert by_share[0.78]["drift"] <= 1.2 < by_share[None]["drift"]

@@ -12,6 +12,8 @@ from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.train import train
 from tests.search.reformulate.tiny_collection import make_options, write_collection
 
+pytestmark = pytest.mark.usefixtures("every_change_pays")
+
 
 @pytest.fixture(scope="module")
 def collection(tmp_path_factory):

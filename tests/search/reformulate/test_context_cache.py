@@ -11,6 +11,8 @@ from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.search import BM25Index, DocumentVectors
 from tests.search.reformulate.tiny_collection import write_collection
 
+pytestmark = pytest.mark.usefixtures("every_change_pays")
+
 QUERY = "key12 noise1"
 
 

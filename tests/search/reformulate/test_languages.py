@@ -18,6 +18,8 @@ from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.train import prepare
 from tests.search.reformulate.tiny_collection import SETTINGS
 
+pytestmark = pytest.mark.usefixtures("every_change_pays")
+
 # ruff: noqa: RUF001  Turkish has an i without a dot
 # Language -> a query, the stem that it shares with documents which spell it otherwise, and those.
 TEXTS = {

@@ -126,12 +126,12 @@ def test_lines(test: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
         values = ", ".join(f"{key} {value}" for key, value in settings.items())
         yield f"{SYSTEMS[name]}, tuned on dev queries: {values}"
     if drifted := test.get("drifted"):
-        yield drift_line(drifted, test["fusion"])
+        yield from drift_lines(drifted, test["fusion"])
     if terms := test.get("terms"):
         yield from term_lines(terms, test["metric"], terms["used"])
 
 
-def drift_line(drifted: Mapping[str, int], fusion: float) -> str:
+def drift_lines(drifted: Mapping[str, int], fusion: float) -> Iterator[str]:
     """How many of the best documents hold no rare word of their query, with the agent and without.
 
     Args:
@@ -139,13 +139,13 @@ def drift_line(drifted: Mapping[str, int], fusion: float) -> str:
         fusion: Weight of the cosines; 0: only searches without them count.
     """
     pairs = [("agent", "bm25"), ("agent_fused", "fused")][: 2 if fusion else 1]
-    parts = [
-        f"{SYSTEMS[system].format(fusion=fusion)} {drifted[system]:,}, "
-        f"{SYSTEMS[base].format(fusion=fusion)} {drifted[base]:,} "
-        f"({drifted[system] / max(drifted[base], 1):.2f}x)"
-        for system, base in pairs
-    ]
-    return f"Documents in the first ten that hold no rare typed word: {'; '.join(parts)}"
+    yield "Documents among the first ten that hold no rare typed word:"
+    for system, base in pairs:
+        ratio = drifted[system] / max(drifted[base], 1)
+        yield (
+            f"  {SYSTEMS[system].format(fusion=fusion)} {drifted[system]:,}, "
+            f"{SYSTEMS[base].format(fusion=fusion)} {drifted[base]:,} ({ratio:.2f}x)"
+        )
 
 
 def metric_table(test: Mapping[str, Any], metric: str, styled: bool) -> Iterator[str]:

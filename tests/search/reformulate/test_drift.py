@@ -14,7 +14,7 @@ from kytolly.search.reformulate.drift import drifted_documents, rare_words
 from kytolly.search.reformulate.held_out import with_choice
 from kytolly.search.reformulate.options import RetrievalOptions
 from kytolly.search.reformulate.reformulator import Reformulator
-from kytolly.search.reformulate.report import drift_line
+from kytolly.search.reformulate.report import drift_lines
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import make_table
 
@@ -75,9 +75,9 @@ def test_a_run_of_an_earlier_version_has_no_limit(run, tmp_path):
 
 def test_the_report_compares_with_the_same_search():
     counts = {"bm25": 10, "agent": 12, "fused": 20, "agent_fused": 21}
-    line = drift_line(counts, 1.0)
-    assert "agent 12, BM25 10 (1.20x)" in line and "(1.05x)" in line
-    assert "(1.05x)" not in drift_line(counts, 0.0)
+    _, plain, fused = drift_lines(counts, 1.0)
+    assert plain == "  agent 12, BM25 10 (1.20x)" and fused.endswith(" 20 (1.05x)")
+    assert len(list(drift_lines(counts, 0.0))) == 2
 
 
 def test_test_queries_are_counted(run):

@@ -185,6 +185,12 @@ SEARCH = {
         "nDCG@10 of query reformulation on test queries",
         "--seeds --collection",
     ),
+    "reformulation-drift": Table(
+        "query_drift",
+        "reformulation_drift",
+        "what a least share of typed words costs, and how much less searches drift",
+        "--collection",
+    ),
     "search": Table(
         "search_chain",
         "search_table",

@@ -16,9 +16,11 @@ import numpy as np
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection, read_queries
 from kytolly.search.index.fusion import NONE, FirstSearch, FusedSearch
+from kytolly.search.index.tokens import AUTO
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE, Reformulator
 from kytolly.search.reformulate.result import Hit, Reformulation
+from kytolly.search.text.language import tokenizer_of
 from kytolly.search.text.ranker import RANKER_FILE, Ranker
 
 PRETRAINED = "pretrained"  # in place of an agent's run
@@ -40,6 +42,7 @@ class AgentSearch:
         parts: list[Any] = [
             np.asarray(part).tobytes() for part in keras.tree.flatten(vars(reformulator.scorer))
         ]
+        parts += [part.tobytes() for part in reformulator.gains or ()]
         how = reformulator.fusion, choices.at(reformulator.fusion), context.mining, context.rules
         plain = FusedSearch(context.index, reformulator.fusion, context.documents, context.cache)
         digest = hashlib.sha256(b"".join([*parts, repr(how).encode()])).hexdigest()
@@ -116,6 +119,7 @@ class SearchChain:
         collection: str | None = None,
         fusion: float | None = None,
         ranker: str | None = None,
+        language: str | None = None,
     ) -> SearchChain:
         """The chain of an agent's run, perhaps with a re-ranker's; or of a re-ranker's run alone.
 
@@ -125,6 +129,8 @@ class SearchChain:
             collection: Other documents than those of the run.
             fusion: Weight of the cosines beside BM25; None: that of the run.
             ranker: Folder of a re-ranker's run.
+            language: Language of the documents, or "auto"; None: that of the run, or for
+                "pretrained" what is detected.
 
         Raises:
             ValueError: A folder is no such run, or the collection cannot be read.
@@ -141,10 +147,11 @@ class SearchChain:
             if loaded.cfg.agent is None:
                 documents, cfg = load_collection(str(collection), ()), loaded.cfg
                 weight = float(cfg.first_search == "fused") if fusion is None else fusion
-                first = FusedSearch.of_texts(documents.texts, cfg.k1, cfg.b, weight)
+                tokenizer = tokenizer_of(language or cfg.language, documents.texts)
+                first = FusedSearch.of_texts(documents.texts, cfg.k1, cfg.b, weight, tokenizer)
                 return cls(documents, first, loaded)
             run = loaded.cfg.agent
-        agent = load_agent(run, collection, fusion)
+        agent = load_agent(run, collection, fusion, language)
         return cls(agent.context.collection, AgentSearch(agent), loaded)
 
     def search(
@@ -244,7 +251,10 @@ def search_file(
 
 
 def load_agent(
-    run: str, collection: str | Path | None = None, fusion: float | None = None
+    run: str,
+    collection: str | Path | None = None,
+    fusion: float | None = None,
+    language: str | None = None,
 ) -> Reformulator:
     """The agent of a run, or "pretrained": that of the package, which needs a collection."""
     if run != PRETRAINED:
@@ -253,7 +263,7 @@ def load_agent(
                 f"{run} has no {OPTIONS_FILE} and no {RANKER_FILE}, expected a run of "
                 "train_optimized.py or of `kytolly train ranker`: give the folder that it printed."
             )
-        return Reformulator.load(run, collection, fusion)
+        return Reformulator.load(run, collection, fusion, language=language)
     if collection is None:
         raise ValueError(f"{PRETRAINED} needs a collection to search: give it.")
-    return Reformulator.pretrained(collection, fusion)
+    return Reformulator.pretrained(collection, fusion, language or AUTO)

@@ -36,7 +36,7 @@ from kytolly.search.reformulate.device_env import (
     MAX_ACTION,
     MAX_LOWERED,
     is_query_term,
-    kept_proposals,
+    used_proposals,
 )
 from kytolly.search.reformulate.network import NumpyScorer
 from kytolly.search.reformulate.query import Query, mine
@@ -152,14 +152,14 @@ class QueryByQuery:
         density = -0.5 * float(noise @ noise) - len(noise) * (log_std + 0.5 * np.log(2.0 * np.pi))
         return means + np.float32(np.exp(log_std)) * noise, (float(density), value)
 
-    def weights(self, action: np.ndarray, typed: np.ndarray) -> np.ndarray:
-        """[N] weights that an action gives the candidates, of which `own` [N] are the query's."""
+    def weights(self, action: np.ndarray, candidates: np.ndarray, state: np.ndarray) -> np.ndarray:
+        """[N] weights that an action gives candidates [N, F] of a query with features [G + 1]."""
         action = np.clip(action, -MAX_ACTION, MAX_ACTION)
         weights = np.logaddexp(action, np.float32(0.0))
-        weights = np.where(typed, np.minimum(weights, np.float32(MAX_LOWERED)), weights)
-        return kept_proposals(weights[np.newaxis], typed[np.newaxis], self.context.rules.max_terms)[
-            0
-        ]
+        lowered = np.minimum(weights, np.float32(MAX_LOWERED))
+        weights = np.where(is_query_term(candidates), lowered, weights)
+        row = weights[np.newaxis], candidates[np.newaxis], state[np.newaxis]
+        return used_proposals(*row, self.context.rules)[0]
 
     def update(self) -> None:
         """Learn from the buffer and empty it."""
@@ -227,7 +227,7 @@ class OneQueryFlow(QueryByQuery):
             typed[query.excluded] = 0.0
         cosines = fusion * score_unit(typed) * self.context.documents.cosines(query.vector)
         before = self.value(query, typed + cosines)
-        weights = self.weights(action, is_query_term(shown[0]))
+        weights = self.weights(action, *shown)
         changes = {int(place): float(weights[place]) for place in np.flatnonzero(weights)}
         after = self.value(query, self.scores(query.changed_weights(changes)) + cosines)
         return self.finish(shown, action, drawn, after - before)
@@ -328,7 +328,7 @@ class SequentialFlow(QueryByQuery):
         candidates, state = start.shown
         proposed, value = self.scorer(candidates[np.newaxis], state[np.newaxis])
         action, drawn = self.action(inverse_softplus(proposed[0]), self.log_std, float(value[0]))
-        weights = self.weights(action, is_query_term(candidates))
+        weights = self.weights(action, candidates, state)
         scores, places = start.scores.copy(), np.flatnonzero(weights[: len(start.postings)])
         for place in places:
             docs, impacts = start.postings[place]

@@ -52,6 +52,12 @@ def add_query_options(parser: argparse.ArgumentParser, runs: str) -> None:
         help="weight of the cosines of embeddings beside BM25; default: that of the run; 0: BM25 "
         "alone, for engines without embeddings",
     )
+    add(
+        "--language",
+        metavar="NAME",
+        help="language of the documents, one of Snowball's stemmers, none, or auto to detect it; "
+        f"default: that of the run, with {PRETRAINED} auto",
+    )
     add("--queries", type=path, metavar="FILE", help="many queries: JSON lines with _id and text")
     add(
         *("--run-file", "--out"),

@@ -10,13 +10,18 @@ from kytolly.command.exits import BadInput
 from kytolly.command.start import prepare_machine
 from kytolly.search.command.query_options import PRETRAINED, add_query_options, check_query_options
 from kytolly.search.index.exports import EXPORTS
+from kytolly.search.index.tokens import AUTO
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Add the options of `kytolly reformulate`."""
     add_query_options(parser, "folder of a run of train_optimized.py")
     add = parser.add_argument
-    add("--export", choices=EXPORTS, help="print only the new query, for another search engine")
+    add(
+        "--export",
+        choices=EXPORTS,
+        help="print only the new query, for another search engine, which has no cosines",
+    )
     add("--field", help="field of its documents, for elasticsearch and fts5; default: text")
 
 
@@ -30,15 +35,23 @@ def run(args: argparse.Namespace) -> int:
     prepare_machine()
     from kytolly.search.reformulate.reformulator import Reformulator, reformulate_file
 
+    fusion = args.fusion
+    if args.export is not None and fusion is None:
+        fusion = 0.0  # the choice for engines that have no cosines
     if args.run_dir == PRETRAINED:
-        reformulator = Reformulator.pretrained(args.collection, args.fusion)
+        language = args.language or AUTO
+        reformulator = Reformulator.pretrained(args.collection, fusion, language)
     else:
-        reformulator = Reformulator.load(args.run_dir, args.collection, args.fusion)
+        reformulator = Reformulator.load(
+            args.run_dir, args.collection, fusion, language=args.language
+        )
     if args.queries is None:
         reformulation = reformulator.reformulate(args.query, args.top or 10)
-        result, lines = reformulation.as_dict(), reformulation.lines()
+        collection = reformulator.context.collection
+        texts = dict(zip(collection.doc_ids, collection.texts, strict=True))
+        result, lines = reformulation.as_dict(), reformulation.lines(texts)
         if args.export is not None:
-            exported = EXPORTS[args.export](reformulation.words, args.field or "text")
+            exported = EXPORTS[args.export](reformulation.exported_words, args.field or "text")
             result["export"] = exported
             lines = [exported if isinstance(exported, str) else json.dumps(exported)]
     else:

@@ -10,10 +10,14 @@ from typing import TYPE_CHECKING, Any
 from kytolly.command.exits import BadInput
 from kytolly.command.options import path
 from kytolly.command.start import prepare_machine
-from kytolly.search.command.query_options import add_query_options, check_query_options
+from kytolly.search.command.query_options import (
+    PRETRAINED,
+    add_query_options,
+    check_query_options,
+)
 
 if TYPE_CHECKING:
-    from kytolly.search.chain import ChainResult
+    from kytolly.search.chain import ChainResult, SearchChain
     from kytolly.search.reformulate.result import Hit
 
 WIDTH = 100  # characters of a line
@@ -37,18 +41,33 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         metavar="RUN",
         help="folder of a run of kytolly train classifier, which names the class of the query",
     )
+    add(
+        "--against",
+        type=path,
+        metavar="RUN",
+        help=f"another run, or {PRETRAINED}, whose results for the query stand beside those of RUN",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Search for one query or a file of them, and print or write what is found."""
     check_query_options(args)
     query: str = args.query or ""
+    if args.against is not None and (args.queries or args.ranker or args.classifier):
+        raise BadInput(
+            "--against compares two runs for one query: leave --queries, --ranker and --classifier "
+            "out."
+        )
     if args.queries is None and not query.strip():
         raise BadInput("the query is empty, expected at least one word: give its text.")
     prepare_machine()
     from kytolly.search.chain import SearchChain, search_file
 
-    chain = SearchChain.load(args.run_dir, args.collection, args.fusion, args.ranker)
+    chain = SearchChain.load(args.run_dir, args.collection, args.fusion, args.ranker, args.language)
+    if args.against is not None:
+        result, lines = compared(chain, args, query)
+        print(json.dumps(result) if args.json else "\n".join(lines))
+        return 0
     if args.queries is not None:
         result = search_file(chain, args.queries, args.run_file, args.top or 1000)
         lines = [f"{name.replace('_', ' ')}: {value}" for name, value in result.items()]
@@ -66,6 +85,38 @@ def run(args: argparse.Namespace) -> int:
     result["run_dir"] = args.run_dir
     print(json.dumps(result) if args.json else "\n".join(lines))
     return 0
+
+
+def compared(
+    chain: SearchChain, args: argparse.Namespace, query: str
+) -> tuple[dict[str, Any], list[str]]:
+    """What two runs find for a query, and lines with a column for each.
+
+    Both search the same documents: those of `--collection`, or of the first run.
+    """
+    from kytolly.search.chain import SearchChain
+
+    documents = args.collection
+    if documents is None and chain.agent is not None:
+        documents = chain.agent.context.options.collection
+    elif documents is None and chain.ranker is not None:
+        documents = str(chain.ranker.collection)
+    other = SearchChain.load(args.against, documents, args.fusion, None, args.language)
+    results = {args.run_dir: chain, args.against: other}
+    if len(results) < 2:
+        raise BadInput(f"--against names RUN itself, {args.against}: give another run.")
+    found = {name: one.search([query], args.top or 10)[0] for name, one in results.items()}
+    columns = {name: list(one.columns.values())[-1] for name, one in found.items()}
+    terms = {
+        name: None if one.reformulation is None else one.reformulation.lucene
+        for name, one in found.items()
+    }
+    lines = [f"Query: {query}"]
+    lines += [f"{name}: {text}" for name, text in terms.items() if text is not None]
+    texts = dict(zip(chain.collection.doc_ids, chain.collection.texts, strict=True))
+    lines += column_lines(list(columns), list(columns.values()), texts)
+    hits = {name: [hit._asdict() for hit in column] for name, column in columns.items()}
+    return {"query": query, "columns": hits, "lucene": terms, "run_dir": args.run_dir}, lines
 
 
 def query_class(run_dir: str, query: str) -> tuple[dict[str, Any], str]:
@@ -89,7 +140,19 @@ def table_lines(result: ChainResult, texts: dict[str, str]) -> Iterator[str]:
         changes = [f"+ {term.surface} ^{term.weight:.2f}" for term in query.added]
         changes += [f"- {term.surface} ^{term.weight:.2f}" for term in query.lowered]
         yield from folded_lines("Terms: ", changes or [f"unchanged, {query.reason}"])
-    names, columns = list(result.columns), list(result.columns.values())
+    yield from column_lines(list(result.columns), list(result.columns.values()), texts)
+
+
+def column_lines(
+    names: Sequence[str], columns: Sequence[Sequence[Hit]], texts: dict[str, str]
+) -> Iterator[str]:
+    """A column for each search, with signs that compare it with the one to the left.
+
+    Args:
+        names: Of the searches.
+        columns: The best documents of each.
+        texts: Document id -> text.
+    """
     if not any(columns):
         yield "No document is found."
         return

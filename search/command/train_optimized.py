@@ -93,6 +93,12 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str] = ()) -> N
         metavar="N",
         help="most candidates that the rewriter proposes for a query",
     )
+    add(
+        "--language",
+        metavar="NAME",
+        help="language of the documents, one of Snowball's stemmers, none, or auto to detect it; "
+        "default: english",
+    )
     add("--log-dir", type=path, metavar="DIR", help="folder of the run; default: a new one")
     add("--seed", type=seed, metavar="N", help="seed of every random draw")
     add(
@@ -115,7 +121,11 @@ def given_options(args: argparse.Namespace) -> ReformulationOptions:
         "use_amp": False if args.no_amp else None,
     }
     given = {name: value for name, value in flags.items() if value is not None}
-    kinds = {"rewriter": args.rewriter, "generated": args.generated}
+    kinds = {
+        "rewriter": args.rewriter,
+        "generated": args.generated,
+        "language": args.language,
+    }
     search = {name: value for name, value in kinds.items() if value is not None}
     changed = {
         "training": dataclasses.replace(options.training, **given),

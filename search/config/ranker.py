@@ -27,6 +27,10 @@ class RankerConfig(SupervisedConfig):
         "run of train_optimized.py, whose queries find the documents instead; negatives still come "
         "from first_search",
     )
+    language: Annotated[str, Meta(min_length=1)] = setting(
+        "english",
+        "language of the documents, one of Snowball's stemmers, or none; auto: what most are in",
+    )
     samples: Annotated[int, Meta(ge=1, le=10**8), "rows"] | None = setting(
         None,
         "training rows, each a question with a relevant document and negatives; none: one for "

@@ -20,6 +20,7 @@ from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.embedding import EmbeddingCache, Encoder, make_encoder
 from kytolly.search.index.ranking import best_nonzero
+from kytolly.search.index.tokens import Tokenizer
 
 BATCH = 4_096  # texts embedded at once
 REMEMBERED = 4  # queries whose cosines are kept
@@ -222,11 +223,16 @@ class FusedSearch:
 
     @classmethod
     def of_texts(
-        cls, texts: Sequence[str], k1: float = 1.5, b: float = 0.75, fusion: float = 1.0
+        cls,
+        texts: Sequence[str],
+        k1: float = 1.5,
+        b: float = 0.75,
+        fusion: float = 1.0,
+        tokenizer: Tokenizer | None = None,
     ) -> FusedSearch:
-        """The search of texts; without `fusion` nothing is embedded."""
+        """The search of texts; without `fusion` nothing is embedded, without tokenizer English."""
         encoder = make_encoder("wordllama") if fusion else None  # says first what is missing
-        index = BM25Index(texts, k1=k1, b=b)
+        index = BM25Index(texts, tokenizer, k1, b)
         if encoder is None:
             return cls(index)
         vectors = DocumentVectors.of_texts(texts, encoder)

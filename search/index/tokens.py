@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from kytolly.config.words import nearest, value_text
 from kytolly.search.index.files import text_lines
 
-NONE = "none"
-STOP_WORD_LISTS = ("auto", "english", NONE)  # any other text is a path
+NONE, AUTO, ENGLISH = "none", "auto", "english"
+STOP_WORDS_FILE = Path(__file__).with_name("stop_words.txt")  # of other languages than English
 CURLED = "\u2019"  # the apostrophe of typesetters
 WORD = re.compile(rf"[^\W_]+(?:['{CURLED}][^\W_]+)*")  # letters and digits; it's is one word
 
@@ -147,8 +147,9 @@ def make_tokenizer(
 
     Args:
         language: One of `languages()`, or "none": words are not stemmed.
-        stop_words: "english": the list above; "none"; "auto": the English list if the language is
-            English, else none; any other text is the path of a file with one word a line.
+        stop_words: One of `stop_word_lists()`: the list of that language; "none"; "auto": the
+            English list if the language is English, else none, as runs of earlier versions mean
+            it; any other text is the path of a file with one word a line.
         ngrams: Length of the n-grams that stand for words in scripts without spaces; 0: none.
 
     Raises:
@@ -159,14 +160,12 @@ def make_tokenizer(
             f"language {value_text(language)} has no stemmer; expected {', '.join(known)}, or none "
             f"for words as they are (with ngrams where no spaces are).{nearest(language, known)}"
         )
-    if stop_words == "auto":
+    if stop_words == AUTO:
         stop_words = "english" if language == "english" else NONE
     if (language, stop_words, ngrams) == ("english", "english", 0):
         return EnglishTokenizer()
-    if stop_words in STOP_WORD_LISTS:
-        words = STOP_WORDS if stop_words == "english" else frozenset()
-    else:
-        words = read_stop_words(stop_words)
+    lists = {NONE: frozenset(), **stop_word_lists()}
+    words = lists[stop_words] if stop_words in lists else read_stop_words(stop_words)
     return LanguageTokenizer(language, words, ngrams)
 
 
@@ -175,14 +174,30 @@ def languages() -> list[str]:
     return sorted(_snowball_package().algorithms())
 
 
+@functools.cache
+def stop_word_lists() -> dict[str, frozenset[str]]:
+    """Language -> its stop words, for the languages that the package has a list of.
+
+    Source: the lists of the Snowball project (BSD), and for Turkish that of bm25s 0.3.16 (MIT).
+    """
+    lists: dict[str, frozenset[str]] = {ENGLISH: STOP_WORDS}
+    language = ""
+    for line in STOP_WORDS_FILE.read_text("utf-8").splitlines():
+        if line.startswith("["):
+            language = line.strip("[]")
+        else:
+            lists[language] = lists.get(language, frozenset()) | frozenset(line.split())
+    return lists
+
+
 def read_stop_words(path: str | Path) -> frozenset[str]:
     """The words of a file with one word a line, in lower case.
 
     Raises:
         ValueError: There is no such file, or a line is not one word.
     """
-    words = set()
-    for number, line in text_lines(path, "expected a file of stop words, or english or none"):
+    words, known = set(), ", ".join(sorted(stop_word_lists()))
+    for number, line in text_lines(path, f"expected a file of stop words, none, or one of {known}"):
         word = unicodedata.normalize("NFC", line.strip()).lower()
         if not _marked_word().fullmatch(word):
             raise ValueError(

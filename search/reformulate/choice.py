@@ -22,7 +22,7 @@ import numpy as np
 from kytolly.config.files import read_json
 from kytolly.record.files import write_text
 from kytolly.search.index.metrics import CHANCE, best_row
-from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
+from kytolly.search.reformulate.device_env import DeviceQueries, used_proposals
 from kytolly.search.reformulate.network import NumpyScorer
 
 SCALES = (1.0, 0.5, 0.25)  # of all weights
@@ -91,6 +91,20 @@ class HeldOut(NamedTuple):
         return gains
 
 
+class Evidence(NamedTuple):
+    """What a choice gains on the queries of one split, none of which its network learned from.
+
+    Attributes:
+        split: "dev" or "train".
+        queries: Their number.
+        gain: Mean gain.
+    """
+
+    split: str
+    queries: int
+    gain: float
+
+
 class Selection(NamedTuple):
     """The choice that held-out queries allow.
 
@@ -103,6 +117,7 @@ class Selection(NamedTuple):
             queries.
         changed: Share of dev queries that are changed.
         whole_gain: Gain in searches of all documents (`selection`); None: nothing was searched.
+        evidence: Gains of the choice on the queries that it was made on.
     """
 
     choice: Choice
@@ -112,6 +127,7 @@ class Selection(NamedTuple):
     dev_gain: float
     changed: float
     whole_gain: float | None = None
+    evidence: tuple[Evidence, ...] = ()
 
 
 def select(
@@ -146,7 +162,14 @@ def select(
     if best is None:
         return Selection(Choice(fusion), 0, len(tried), chance, dev_gain, 0.0)
     network, choice = tried[best]
-    return Selection(choice, network, len(tried), chance, dev_gain, changed[best])
+    parts = {"dev": gains[network], "train": more[network]}
+    evidence = tuple(
+        Evidence(split, part.shape[1], float(part[best % len(USES)].mean()))
+        for split, part in parts.items()
+        if part is not None and part.shape[1]
+    )
+    share = changed[best]
+    return Selection(choice, network, len(tried), chance, dev_gain, share, evidence=evidence)
 
 
 def _gains(
@@ -159,10 +182,11 @@ def _gains(
     rows = np.arange(queries.num_queries) if rows is None else rows
     weights, expected = proposals(network, queries, fusion, rows)
     start = queries.values(fusion, np.zeros_like(weights), rows)
-    gains, changed, in_query = [], [], is_query_term(queries.table.candidate_features[rows])
+    features, state = queries.table.candidate_features[rows], queries.table.state_features[rows]
+    gains, changed = [], []
     for scale, margin in USES:
         used = np.where(expected[:, np.newaxis] > margin, weights * np.float32(scale), 0.0)
-        used = kept_proposals(used, in_query, queries.rules.max_terms)
+        used = used_proposals(used, features, state, queries.rules)
         gains.append(queries.values(fusion, used, rows) - start)
         changed.append(float(np.mean(used.any(axis=1))))
     return np.stack(gains), changed

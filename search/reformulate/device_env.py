@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import Box, EnvSpec
 from kytolly.search.index.rank_metrics import metric, relevant_ranks
+from kytolly.search.reformulate.mining_features import LENGTH_UNIT, QUERY_FEATURES
 from kytolly.search.reformulate.query import IN_QUERY, SearchRules
 from kytolly.search.reformulate.table import QueryTable
 
 BATCH = 64  # queries ranked at once where all are; ranks compare relevant documents with the pool
+QUERY_LENGTH = QUERY_FEATURES.index("query length")
 MAX_ACTION = 20.0  # of an action, whose softplus is a weight
 MIN_WEIGHT = 0.01  # a term of less is not added
 MAX_LOWERED = 0.9  # share of its weight that a term of the query loses: what it finds stays found
+
+
+Features = TypeVar("Features", np.ndarray, tf.Tensor)
 
 
 class QueryState(NamedTuple):
@@ -132,8 +137,13 @@ class DeviceQueries(tf.Module):
         return tf.where(self.in_query(query), tf.minimum(weights, MAX_LOWERED), weights)
 
     def used_weights(self, query: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """[E, N] `kept_weights` of rows of the table."""
-        return kept_weights(weights, self.in_query(query), self.rules.max_terms)
+        """[E, N] `kept_weights` of rows of the table, within `bounded_weights`."""
+        in_query, share = self.in_query(query), self.rules.typed_share
+        weights = kept_weights(weights, in_query, self.rules.max_terms)
+        if share is None:
+            return weights
+        typed = typed_weight(tf.gather(self.arrays["state_features"], query))
+        return bounded_weights(weights, in_query, typed, share)
 
     def in_query(self, query: tf.Tensor) -> tf.Tensor:
         """[E, N] bool, true for terms of the query, which a weight lowers."""
@@ -190,6 +200,56 @@ def kept_weights(weights: tf.Tensor, in_query: tf.Tensor, max_terms: int) -> tf.
         best = tf.math.top_k(tf.where(in_query, 0.0, weights), max_terms).indices
         weights *= tf.where(in_query, 1.0, tf.reduce_sum(tf.one_hot(best, count), axis=1))
     return tf.where(weights >= MIN_WEIGHT, weights, 0.0)
+
+
+def bounded_weights(
+    weights: tf.Tensor, in_query: tf.Tensor, typed: tf.Tensor, share: float
+) -> tf.Tensor:
+    """[E, N] weights of which typed words keep their share of the query.
+
+    A word of weight `w` keeps at least `share * w`, and the added terms of a query whose words
+    weigh `T` get at most `(1 - share) * T` together. So at least `share` of the new query's weight
+    is that of typed words.
+
+    Args:
+        weights: [E, N].
+        in_query: [E, N] bool, true for those that lower a term of the query.
+        typed: [E] the weight of all words as they were typed, `T`.
+        share: From 0 to 1.
+    """
+    total = tf.reduce_sum(tf.where(in_query, 0.0, weights), axis=-1)
+    factor = tf.minimum(1.0, (1.0 - share) * typed / tf.maximum(total, MIN_WEIGHT))
+    lowered = tf.minimum(weights, 1.0 - share)
+    bounded = tf.where(in_query, lowered, weights * factor[:, tf.newaxis])
+    return tf.where(bounded >= MIN_WEIGHT, bounded, 0.0)
+
+
+def typed_weight(state_features: Features) -> Features:
+    """[...] the weight of a query's words, from its features [..., G]."""
+    return state_features[..., QUERY_LENGTH] * LENGTH_UNIT
+
+
+def used_proposals(
+    weights: np.ndarray, features: np.ndarray, state: np.ndarray, rules: SearchRules
+) -> np.ndarray:
+    """`DeviceQueries.used_weights` in NumPy.
+
+    Args:
+        weights: [Q, N].
+        features: [Q, N, F] of the candidates.
+        state: [Q, G] features of the queries, or more.
+        rules: Limits of a reformulation.
+    """
+    in_query = is_query_term(features)
+    weights = kept_proposals(weights, in_query, rules.max_terms)
+    if rules.typed_share is None:
+        return weights
+    left = np.float32(1.0 - rules.typed_share)
+    total = np.where(in_query, np.float32(0.0), weights).sum(axis=-1)
+    factor = np.minimum(1.0, left * typed_weight(state) / np.maximum(total, MIN_WEIGHT))
+    added = weights * factor[:, np.newaxis].astype(np.float32)
+    bounded = np.where(in_query, np.minimum(weights, left), added)
+    return np.where(bounded >= MIN_WEIGHT, bounded, np.float32(0.0))
 
 
 def kept_proposals(weights: np.ndarray, in_query: np.ndarray, max_terms: int) -> np.ndarray:

@@ -29,9 +29,11 @@ from kytolly.search.reformulate.baselines import (
     tune,
 )
 from kytolly.search.reformulate.choice import Choice, Choices
+from kytolly.search.reformulate.drift import TOP, drifted_documents
 from kytolly.search.reformulate.query import Query, SkippedQuery, with_judgments
 from kytolly.search.reformulate.reformulator import Plan, Reformulator, trec_run
 from kytolly.search.reformulate.report import bin_means, save_calibration
+from kytolly.search.reformulate.result import Hit
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.term_model import fit_term_model
 from kytolly.search.reformulate.term_report import report_terms
@@ -70,11 +72,13 @@ class Outcome(NamedTuple):
         values: Metric -> [q] values.
         orders: [q] hashes of rankings; equal ones are the same ranking.
         places: [q] places of these queries among the test queries.
+        drifted: Number of best documents that hold no rare typed word (`drift`).
     """
 
     values: dict[str, np.ndarray]
     orders: np.ndarray
     places: np.ndarray
+    drifted: int = 0
 
 
 class TestQueries:
@@ -145,7 +149,14 @@ class TestQueries:
             {metric: np.array([values[metric][query] for query in run]) for metric in self.metrics},
             np.array([hash(tuple(hit.doc_id for hit in ranking)) for ranking in hits]),
             places,
+            sum(map(self.drifted, numbers, hits)),
         )
+
+    def drifted(self, number: int, hits: Sequence[Hit]) -> int:
+        """The number of best documents that hold no rare typed word of a query."""
+        index, docs = self.context.index, self.collection.doc_index
+        typed = index.query_weights(self.collection.queries[number])
+        return drifted_documents(index, typed, [docs[hit.doc_id] for hit in hits[:TOP]])
 
 
 def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
@@ -161,8 +172,8 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
     Returns:
         For each system and metric the mean and the difference to BM25, and for the agent with
         cosines that to BM25 with cosines; the settings of what was tuned; the share of the
-        ceiling's gain that the agent reaches; how well it expects its gains; and which terms it
-        changes.
+        ceiling's gain that the agent reaches; how well it expects its gains; which terms it
+        changes; and how many best documents hold no rare typed word.
     """
     queries = TestQueries(reformulator.context, run_dir)
     plans = {
@@ -201,6 +212,7 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         "share_of_ceiling": share_of_ceiling(outcomes, queries.metric),
         "calibration": calibrate(queries, proposed, fusion, outcomes[FUSED], changed),
         "terms": {**terms, "used": used},
+        "drifted": {name: outcomes[name].drifted for name in (BM25, AGENT, FUSED, AGENT_FUSED)},
     }
 
 

@@ -111,7 +111,9 @@ class Miner:
         scores, feedback, shares = self._feedback(weights, excluded, vector)
         held, counts = feedback_counts(self.index, feedback)
         mining = self._mining_scores(held, counts, feedback, shares)
-        others = np.flatnonzero(~np.isin(held, known))
+        common = self.rules.max_document_share * self.index.documents
+        rare = self.features.frequency[held] <= common
+        others = np.flatnonzero(rare & ~np.isin(held, known))
         mined = held[best_places(mining, self.rules.candidates, others)]
         proposed = self._generated_ids(generated or {}, known)
         if not len(held) or not (len(mined) or proposed):

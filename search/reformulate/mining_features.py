@@ -39,6 +39,7 @@ TERM_FEATURES = (
     "log-probability",
 )
 MIN_LOG_PROB = -10.0  # log-probability from which on the feature is 0
+LENGTH_UNIT = 10.0  # weight of a query whose feature "query length" is 1
 MANY_POSTINGS = 30_000  # from here on, to count in each part takes less time than to add up
 QUERY_FEATURES = (
     "query length",
@@ -70,6 +71,7 @@ class MiningRules(NamedTuple):
         neighbors: Most candidates that are near the query in the space of embeddings.
         query_terms: Most terms of the query that may be lowered.
         generated: Most terms that a rewriter proposes for a query.
+        max_document_share: A term that a larger share of the documents holds is no candidate.
     """
 
     feedback_documents: int = 10
@@ -80,6 +82,7 @@ class MiningRules(NamedTuple):
     neighbors: int = 0
     query_terms: int = 12
     generated: int = 0
+    max_document_share: float = 1.0
 
 
 class Candidates(NamedTuple):
@@ -215,7 +218,7 @@ class MiningFeatures:
         idf = self.index.idf[given.known] / np.log(self.index.documents + 1)
         entropy = -float(np.sum(given.shares * np.log(given.shares + 1e-12)))
         features = [
-            sum(weights.values()) / 10.0,
+            sum(weights.values()) / LENGTH_UNIT,
             1.0 - len(given.known) / len(weights),
             np.log1p(top),
             (top - scores[min(1, len(scores) - 1)]) / top,

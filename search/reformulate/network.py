@@ -16,6 +16,7 @@ import numpy as np
 from scipy import special
 
 from kytolly.record.network_file import load_network
+from kytolly.search.index.files import read_arrays, write_arrays
 from kytolly.search.model.candidate_scorer import FIRST_MEAN, CandidateScorer
 from kytolly.search.reformulate.device_env import MAX_LOWERED, is_query_term
 from kytolly.search.reformulate.options import AgentOptions
@@ -24,6 +25,7 @@ from kytolly.search.reformulate.table import QueryTable
 HALF = "mixed_float16"
 PRETRAINED = Path(__file__).with_name("pretrained.keras")
 ROWS = 4_096  # queries looked at together, at most
+PARTS = ("candidates", "state", "own", "beside", "mean_head", "critic", "gain_head")
 
 
 class NumpyScorer:
@@ -42,11 +44,40 @@ class NumpyScorer:
             (np.asarray(part.mean), 1.0 / np.sqrt(np.asarray(part.variance) + part.epsilon))
             for part in (network.normalize_candidates, network.normalize_state)
         ]
-        self.clip = network.normalize_state.clip
+        self.clip = float(network.normalize_state.clip)
         self.own, self.beside = dense(network.own), dense(network.beside)
         self.scorer = [dense(layer) for layer in network.scorer]
         self.mean_head = dense(network.mean_head)
         self.critic, self.gain_head = dense(network.critic), dense(network.gain_head)
+
+    def save(self, path: Path) -> None:
+        """Write the network for `read`."""
+        arrays = {"clip": np.array(self.clip), "hidden": np.array(len(self.scorer))}
+        for name, part in self._parts().items():
+            arrays |= {f"{name} 0": part[0], f"{name} 1": part[1]}
+        write_arrays(path, arrays)
+
+    @classmethod
+    def read(cls, path: Path) -> NumpyScorer | None:
+        """The network that `save` wrote; None if there is none, or it is damaged."""
+        try:
+            clip, hidden = read_arrays(path, ("clip", "hidden"))
+            names = [*PARTS, *(f"scorer {number}" for number in range(int(hidden)))]
+            arrays = read_arrays(path, [f"{name} {half}" for name in names for half in (0, 1)])
+        except Exception:  # zipfile, zlib and numpy each have their own
+            return None
+        if not all(np.isfinite(part).all() for part in arrays):
+            return None
+        scorer = cls.__new__(cls)
+        pairs = list(zip(arrays[::2], arrays[1::2], strict=True))
+        scorer.clip, scorer.scales, scorer.scorer = float(clip), pairs[:2], pairs[len(PARTS) :]
+        scorer.own, scorer.beside, scorer.mean_head, scorer.critic, scorer.gain_head = pairs[2:7]
+        return scorer
+
+    def _parts(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        layers = (self.own, self.beside, self.mean_head, self.critic, self.gain_head)
+        parts = dict(zip(PARTS, (*self.scales, *layers), strict=True))
+        return parts | {f"scorer {number}": layer for number, layer in enumerate(self.scorer)}
 
     def __call__(self, candidates: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Weights [B, N] and expected gains [B] from [B, N, F] candidates and [B, G] states."""

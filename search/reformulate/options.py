@@ -59,6 +59,11 @@ class RetrievalOptions:
     query_terms: Annotated[int, Meta(ge=0, le=1_000), "terms"] = setting(
         12, "maximum number of terms of a query whose weight may be lowered; 0: none is"
     )
+    typed_share: Share | None = setting(
+        0.78,
+        "least share of the weight that typed words keep: each of its own, and all together of "
+        "the query's; none: a word may lose up to 0.9",
+    )
     fusion: Annotated[float, Meta(ge=0, le=1_000)] | Literal["auto"] = setting(
         "auto",
         "weight of the cosines of embeddings beside BM25; 0: BM25 alone; auto: 1, or what dev "
@@ -83,7 +88,9 @@ class RetrievalOptions:
         "language of the stemmer, one of Snowball's, or none; auto: the language of the documents",
     )
     stop_words: Annotated[str, TEXT] = setting(
-        "auto", "words left out: auto (english for English, else none), english, none, or a file"
+        "auto",
+        "words left out: auto (the list of the language, if there is one), the name of a language "
+        "that has a list, none, or a file",
     )
     ngrams: Annotated[int, Meta(ge=0, le=16), "characters"] = setting(
         0, "length of the n-grams in scripts without spaces; 0: none"
@@ -209,6 +216,7 @@ class ReformulationOptions:
         check_fields(self)
 
 
+OF_EARLIER_RUNS = {"typed_share": None}
 SECTIONS = {"retrieval": RetrievalOptions, "training": TrainingOptions, "rl_agent": AgentOptions}
 
 
@@ -235,6 +243,15 @@ def options_from(values: dict[str, Any]) -> ReformulationOptions:
 def read_options(path: str | Path) -> ReformulationOptions:
     """Options from a YAML file."""
     return options_from(read_yaml(given_or_packaged(path)))
+
+
+def read_run_options(path: Path) -> ReformulationOptions:
+    """The options of a run; what its version did not know is as it was then."""
+    values = read_yaml(path)
+    retrieval = values.get("retrieval")
+    if isinstance(retrieval, dict):
+        values["retrieval"] = {**OF_EARLIER_RUNS, **retrieval}
+    return options_from(values)
 
 
 def write_options(path: str | Path, options: ReformulationOptions) -> None:

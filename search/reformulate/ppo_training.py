@@ -19,7 +19,7 @@ from kytolly.loop.recovery import OutOfMemory
 from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import save_network
 from kytolly.search.index.corpus import resolved_source
-from kytolly.search.index.tokens import STOP_WORD_LISTS
+from kytolly.search.index.tokens import AUTO, NONE, stop_word_lists
 from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.network import HALF
 from kytolly.search.reformulate.options import ReformulationOptions, write_options
@@ -205,7 +205,7 @@ def resolved_options(context: SearchContext) -> ReformulationOptions:
     retrieval = dataclasses.replace(
         options.retrieval, encoder=context.encoder_name, dimension=context.cache.encoder.dimension
     )
-    if retrieval.stop_words not in STOP_WORD_LISTS:
+    if retrieval.stop_words not in (AUTO, NONE, *stop_word_lists()):
         path = str(Path(retrieval.stop_words).resolve())
         retrieval = dataclasses.replace(retrieval, stop_words=path)
     if retrieval.rewriter is not None:

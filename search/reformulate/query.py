@@ -102,12 +102,14 @@ class SearchRules(NamedTuple):
         max_terms: Most terms that are added to a query.
         max_candidates: Most terms of a query that an agent decides on, `N`.
         pool_documents: Documents of each query that training ranks, `P`.
+        typed_share: Least share of the weight that typed words keep; None: any.
     """
 
     metric: str = "ndcg@10"
     max_terms: int = 20
     max_candidates: int = 72
     pool_documents: int = 512
+    typed_share: float | None = None
 
 
 class SkippedQuery(NamedTuple):

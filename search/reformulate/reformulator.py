@@ -23,12 +23,19 @@ from kytolly.search.index.corpus import is_unicode, read_queries
 from kytolly.search.index.embedding import Encoder
 from kytolly.search.index.files import open_file, short, stored_archive
 from kytolly.search.index.metrics import Run
+from kytolly.search.index.tokens import AUTO
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import Choice, Choices, read_choices
-from kytolly.search.reformulate.device_env import is_query_term, kept_proposals
+from kytolly.search.reformulate.context_cache import cached_context, cached_scorer
+from kytolly.search.reformulate.device_env import used_proposals
+from kytolly.search.reformulate.gain_model import GainModel, ranked_documents
 from kytolly.search.reformulate.network import PRETRAINED, NumpyScorer
-from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions, read_options
+from kytolly.search.reformulate.options import (
+    ReformulationOptions,
+    RetrievalOptions,
+    read_run_options,
+)
 from kytolly.search.reformulate.query import (
     CANDIDATE_FEATURES,
     STATE_FEATURES,
@@ -43,7 +50,7 @@ from kytolly.search.reformulate.result import (
     Reformulation,
     term_source,
 )
-from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.search import SearchContext, tokenizer_from, without_lists
 from kytolly.search.reformulate.table import padded_rows
 
 OPTIONS_FILE = "reformulation.yaml"
@@ -79,19 +86,24 @@ class Reformulator:
 
     Args:
         context: The collection's documents, their index and embeddings.
-        network: A `CandidateScorer`.
+        network: A `CandidateScorer`, perhaps in NumPy.
         choices: The use of its proposals.
         fusion: Weight of the cosines beside BM25; None: that of the choices.
+        gains: Expects the gain of each changed query, and says where it pays; None: the network
+            does.
     """
 
     def __init__(
         self,
         context: SearchContext,
-        network: CandidateScorer,
+        network: CandidateScorer | NumpyScorer,
         choices: Choices,
         fusion: float | None = None,
+        gains: GainModel | None = None,
     ):
-        self.context, self.choices, self.scorer = context, choices, NumpyScorer(network)
+        self.context, self.choices = context, choices
+        self.scorer = network if isinstance(network, NumpyScorer) else NumpyScorer(network)
+        self.gains = gains
         usual = context.usual_fusion if choices.fusion is None else choices.fusion
         self.fusion = usual if fusion is None else fusion
 
@@ -102,6 +114,7 @@ class Reformulator:
         collection: str | Path | None = None,
         fusion: float | None = None,
         encoder: Encoder | None = None,
+        language: str | None = None,
     ) -> Reformulator:
         """The reformulator that a run trained; no judgment is read.
 
@@ -111,6 +124,8 @@ class Reformulator:
                 if its documents are others, a warning says that nothing was chosen for them.
             fusion: Weight of the cosines beside BM25; None: what the run chose.
             encoder: The encoder that was given to `train`, if one was.
+            language: Language of that collection, "auto" to detect it, or "none"; None: that of
+                the run.
 
         Raises:
             ValueError: The folder is no such run, or the collection cannot be read.
@@ -123,41 +138,54 @@ class Reformulator:
                 "folder that it printed."
             )
         try:
-            options = read_options(path / OPTIONS_FILE)
+            options = read_run_options(path / OPTIONS_FILE)
         except ValueError as error:
             raise ValueError(
                 f"{error} A run of an older version has to be trained again."
             ) from None
-        choices = read_choices(path)
+        choices, options = read_choices(path), without_lists(options)
         if collection is not None:
             options = dataclasses.replace(options, collection=str(collection))
+        usual = tokenizer_from(options.retrieval).identity
+        if language is not None:
+            options = in_language(options, language)
         network = load_scorer(path / BEST)
         _check_encoder(encoder, options)
         context = SearchContext.load(options, (), saved=path, encoder=encoder)
-        if choices.digest and choices.digest != context.index.digest:
+        gains = None
+        other_documents = choices.digest and choices.digest != context.index.digest
+        if other_documents or context.index.tokenizer.identity != usual:
             choices, context = Choices(None, {}), for_unknown_documents(context)
+            gains = GainModel.read() if context.encoder_name == "wordllama" else None
+            other = f"documents than those of {collection}" if other_documents else "language"
             warnings.warn(
-                f"{run_dir} was trained with other documents than those of {collection}: nothing "
+                f"{run_dir} was trained with {'an' * (not other_documents)}other {other}: nothing "
                 "says that its network helps here. What is trained for unknown documents: the word "
                 "pretrained in place of the run.",
                 stacklevel=2,
             )
-        return cls(context, network, choices, fusion)
+        return cls(context, network, choices, fusion, gains)
 
     @classmethod
-    def pretrained(cls, collection: str | Path, fusion: float | None = None) -> Reformulator:
+    def pretrained(
+        cls, collection: str | Path, fusion: float | None = None, language: str = AUTO
+    ) -> Reformulator:
         """The reformulator that comes with the package, for documents without any judgment.
+
+        What it makes of the documents is kept in the user's cache folder (`context_cache`).
 
         Args:
             collection: Folder in the BEIR layout, or builtin.
             fusion: Weight of the cosines beside BM25; None: 1.
+            language: Language of the documents, "none" for words as they are, or "auto" to detect
+                it.
         """
-        retrieval = RetrievalOptions(encoder="wordllama")  # the network has seen no other
+        # The network has seen no other encoder.
+        retrieval = RetrievalOptions(encoder="wordllama", language=language)
         options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
-        context = SearchContext.load(options, ())
-        return cls(
-            for_unknown_documents(context), load_scorer(PRETRAINED), Choices(None, {}), fusion
-        )
+        context = for_unknown_documents(cached_context(options))
+        network = cached_scorer(PRETRAINED, load_scorer)
+        return cls(context, network, Choices(None, {}), fusion, GainModel.read())
 
     def reformulate(self, text: str, top: int = 10) -> Reformulation:
         """Reformulate one query.
@@ -235,11 +263,23 @@ class Reformulator:
                 self.scorer, batch, self.context.rules, choice._replace(fusion=self.fusion)
             )
             for query, row, gain in zip(batch, weights, expected.tolist(), strict=True):
-                plans[query.number] = query_plan(query, row, gain, choice)
+                plan = query_plan(query, row, gain, choice)
+                if self.gains is not None and plan.changes:
+                    plan = self._paying_plan(plan, query, collection.queries[query.number])
+                plans[query.number] = plan
         for skip in skipped:
             typed = self.context.index.query_weights(collection.queries[skip.number])
             plans[skip.number] = Plan(None, {}, typed, 0.0, skip.reason)
         return [plans[number] for number in numbers]
+
+    def _paying_plan(self, plan: Plan, query: Query, text: str) -> Plan:
+        """The plan with the gain that is expected of it, or none where it does not pay."""
+        gains = cast(GainModel, self.gains)
+        ranked = ranked_documents(self.context, query, text, plan.weights, self.fusion)
+        expected = gains.expected_gain(ranked, self.fusion)
+        if expected <= gains.margin(self.fusion):
+            return Plan(query, {}, query.weights, expected, NOTHING_HELPS)
+        return plan._replace(expected=expected)
 
     def rankings(
         self, collection: Collection, numbers: Sequence[int], plans: Sequence[Plan], top: int
@@ -301,7 +341,13 @@ def for_unknown_documents(context: SearchContext) -> SearchContext:
     """
     retrieval = dataclasses.replace(context.options.retrieval, query_terms=0, rewriter=None)
     options = dataclasses.replace(context.options, retrieval=retrieval)
-    return dataclasses.replace(context, options=options, generator=None)
+    return dataclasses.replace(context, options=options, generator=None, unknown=True)
+
+
+def in_language(options: ReformulationOptions, language: str) -> ReformulationOptions:
+    """The options with another language, and its stop words."""
+    retrieval = dataclasses.replace(options.retrieval, language=language, stop_words=AUTO, ngrams=0)
+    return dataclasses.replace(options, retrieval=retrieval)
 
 
 def _check_encoder(encoder: Encoder | None, options: ReformulationOptions) -> None:
@@ -323,8 +369,7 @@ def scaled_proposals(
     features = padded_rows([query.candidate_features for query in queries], rules.max_candidates)
     state = np.stack([np.append(query.state_features, choice.fusion) for query in queries])
     weights, expected = scorer(features, state.astype(np.float32))
-    in_query, scale = is_query_term(features), np.float32(choice.scale)
-    return kept_proposals(weights * scale, in_query, rules.max_terms), expected
+    return used_proposals(weights * np.float32(choice.scale), features, state, rules), expected
 
 
 def query_plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:

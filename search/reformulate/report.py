@@ -12,6 +12,7 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 
 from kytolly.record.files import write_file
+from kytolly.search.reformulate.selection import evidence_text
 from kytolly.search.reformulate.term_report import term_lines
 
 REST = "other"
@@ -70,11 +71,7 @@ def lines(summary: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
     for kind in ("fused", "plain") if summary["fusion"] else ("plain",):
         choice = summary["choices"][kind]
         base = f"BM25 + {summary['fusion']:g} cosines" if kind == "fused" else "BM25"
-        yield (
-            f"Dev gain in {summary['metric']} over {base}: {choice['dev_gain']:+.4f} "
-            f"({choice['changed']:.0%} of the queries are changed, {choice['tried']} choices "
-            f"tried, chance {choice['chance']:.3f})"
-        )
+        yield f"{summary['metric']} over {base}: {evidence_text(choice)}"
     yield f"Network: {summary['network']}; {summary['env_steps']:,} env steps of PPO"
     counts = summary["queries"]
     for split in ("train", "dev"):
@@ -128,8 +125,27 @@ def test_lines(test: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
     for name, settings in test["tuned"].items():
         values = ", ".join(f"{key} {value}" for key, value in settings.items())
         yield f"{SYSTEMS[name]}, tuned on dev queries: {values}"
+    if drifted := test.get("drifted"):
+        yield from drift_lines(drifted, test["fusion"])
     if terms := test.get("terms"):
         yield from term_lines(terms, test["metric"], terms["used"])
+
+
+def drift_lines(drifted: Mapping[str, int], fusion: float) -> Iterator[str]:
+    """How many of the best documents hold no rare word of their query, with the agent and without.
+
+    Args:
+        drifted: System -> their number.
+        fusion: Weight of the cosines; 0: only searches without them count.
+    """
+    pairs = [("agent", "bm25"), ("agent_fused", "fused")][: 2 if fusion else 1]
+    yield "Documents among the first ten that hold no rare typed word:"
+    for system, base in pairs:
+        ratio = drifted[system] / max(drifted[base], 1)
+        yield (
+            f"  {SYSTEMS[system].format(fusion=fusion)} {drifted[system]:,}, "
+            f"{SYSTEMS[base].format(fusion=fusion)} {drifted[base]:,} ({ratio:.2f}x)"
+        )
 
 
 def metric_table(test: Mapping[str, Any], metric: str, styled: bool) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -13,6 +14,9 @@ from kytolly.search.index.exports import (
     lucene_query,
     weight_text,
 )
+
+SHOWN = 70  # characters of a document's text
+MIN_EXPORTED = 0.05  # weight of an added term in a query for another engine
 
 
 class Hit(NamedTuple):
@@ -93,18 +97,24 @@ class Reformulation:
     reason: str | None = None
 
     @property
+    def exported_words(self) -> dict[str, float]:
+        """`words` without added ones that weigh little: another engine is asked for fewer terms."""
+        light = {term.surface for term in self.added if term.weight < MIN_EXPORTED}
+        return {word: weight for word, weight in self.words.items() if word not in light}
+
+    @property
     def lucene(self) -> str:
         """The new query in Lucene's syntax."""
-        return lucene_query(self.words)
+        return lucene_query(self.exported_words)
 
     @property
     def fts5(self) -> FTS5Query:
         """The new query for SQLite's FTS5: a MATCH expression, and the weights."""
-        return fts5_query(self.words)
+        return fts5_query(self.exported_words)
 
     def elasticsearch(self, field: str) -> dict[str, Any]:
         """The new query for Elasticsearch and OpenSearch, which search a field of the documents."""
-        return elasticsearch_query(self.words, field)
+        return elasticsearch_query(self.exported_words, field)
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `kytolly reformulate --json` prints."""
@@ -114,8 +124,12 @@ class Reformulation:
             values[name] = [part._asdict() for part in values[name]]
         return values
 
-    def lines(self) -> Iterator[str]:
-        """Lines for a reader."""
+    def lines(self, texts: Mapping[str, str] | None = None) -> Iterator[str]:
+        """Lines for a reader.
+
+        Args:
+            texts: Document id -> text, whose first words are shown; None: ids alone.
+        """
         yield f"Query: {self.text}"
         if self.reason is not None:
             yield f"Unchanged: {self.reason}."
@@ -130,9 +144,15 @@ class Reformulation:
         yield f"Ranking after{'' if self.reason is None else ' (as before)'}:"
         for rank, hit in enumerate(self.after, start=1):
             was = f"was {ranks[hit.doc_id]}" if hit.doc_id in ranks else "new"
-            yield f"{rank:>4}. {hit.doc_id}  {hit.score:.3f}  ({was})"
+            text = "" if texts is None else f"  {first_words(texts[hit.doc_id])}"
+            yield f"{rank:>4}. {hit.doc_id}  {hit.score:.3f}  ({was}){text}"
         if not self.after:
             yield "      no document"
+
+
+def first_words(text: str) -> str:
+    """The beginning of a text, where a title is if there is one, in one line."""
+    return textwrap.shorten(text[: 8 * SHOWN], SHOWN, placeholder=" ...")
 
 
 def term_source(features: Mapping[str, float]) -> str:

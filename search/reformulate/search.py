@@ -19,7 +19,14 @@ from kytolly.search.index.embedding import EmbeddingCache, Encoder, make_encoder
 from kytolly.search.index.files import read_arrays, write_arrays
 from kytolly.search.index.fusion import DocumentVectors, TermVectors
 from kytolly.search.index.ranking import best_nonzero
-from kytolly.search.index.tokens import NONE, Tokenizer, languages, make_tokenizer
+from kytolly.search.index.tokens import (
+    AUTO,
+    ENGLISH,
+    NONE,
+    Tokenizer,
+    make_tokenizer,
+    stop_word_lists,
+)
 from kytolly.search.reformulate.generated import GeneratedTerms
 from kytolly.search.reformulate.mining_features import MiningRules
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
@@ -33,10 +40,9 @@ from kytolly.search.reformulate.query import (
 )
 from kytolly.search.reformulate.result import Hit
 from kytolly.search.reformulate.timing import Phases, TimedEncoder
-from kytolly.search.text.language import UNSPACED_LANGUAGES, main_language
+from kytolly.search.text.language import detect_stemmer
 
-AUTO = "auto"
-SAMPLED_TEXTS = 500  # documents whose language is identified
+COMMON = 0.25  # share of the documents that hold a word which says nothing, without a list of such
 HIT_BYTES = 250  # of one document in a ranking
 INDEX_FILE, VECTORS_FILE = "index.npz", "vectors.npz"
 
@@ -54,6 +60,8 @@ class SearchContext:
         phases: Seconds of the parts of the run.
         skipped: Split -> its queries that cannot be reformulated; filled in by `queries`.
         generator: Proposes candidates; None: there is no rewriter.
+        unknown: True where nothing was learned from these documents.
+        is_saved: True where index and embeddings are those of a folder, and need no `save` there.
     """
 
     options: ReformulationOptions
@@ -64,6 +72,8 @@ class SearchContext:
     phases: Phases
     skipped: dict[str, list[SkippedQuery]] = dataclasses.field(default_factory=dict)
     generator: GeneratedTerms | None = None
+    unknown: bool = False
+    is_saved: bool = False
 
     @classmethod
     def load(
@@ -73,6 +83,7 @@ class SearchContext:
         phases: Phases | None = None,
         saved: Path | None = None,
         encoder: Encoder | None = None,
+        collection: Collection | None = None,
     ) -> SearchContext:
         """Read and index a collection.
 
@@ -84,6 +95,7 @@ class SearchContext:
                 these documents with these options; else they are made again. Its rewriter takes
                 the place of the one that the options name.
             encoder: An encoder of yours; None: the one that the options name.
+            collection: The collection, if it was read before.
 
         Raises:
             ValueError: The options ask for an encoder that is not given, or for a rewriter that
@@ -91,7 +103,7 @@ class SearchContext:
         """
         phases = phases or Phases()
         with phases.measure("reading"):
-            collection = load_collection(options.collection, splits)
+            collection = collection or load_collection(options.collection, splits)
             options = with_language(options, collection.texts)
             retrieval, generator = options.retrieval, None
             if retrieval.rewriter is not None and saved is not None:
@@ -100,6 +112,7 @@ class SearchContext:
                 generator = GeneratedTerms.load(retrieval.rewriter, "train" in splits)
         with phases.measure("indexing"):
             index = load_index(saved and saved / INDEX_FILE, collection, retrieval)
+            is_saved = index is not None
             if index is None:
                 tokenizer = tokenizer_from(retrieval)
                 index = BM25Index(collection.texts, tokenizer, retrieval.k1, retrieval.b)
@@ -113,8 +126,17 @@ class SearchContext:
             shape = (len(collection.texts), encoder.dimension)
             documents = load_vectors(saved and saved / VECTORS_FILE, identity, shape)
             if documents is None:
-                documents = DocumentVectors.of_texts(collection.texts, encoder)
-        return cls(options, collection, index, cache, documents, phases, generator=generator)
+                documents, is_saved = DocumentVectors.of_texts(collection.texts, encoder), False
+        return cls(
+            options,
+            collection,
+            index,
+            cache,
+            documents,
+            phases,
+            generator=generator,
+            is_saved=is_saved,
+        )
 
     def with_texts(self, collection: Collection) -> SearchContext:
         """The search context of a collection that has as many documents, some with other texts."""
@@ -143,7 +165,9 @@ class SearchContext:
     def rules(self) -> SearchRules:
         """The limits of a reformulation."""
         retrieval, pool = self.options.retrieval, self.options.training.pool_documents
-        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width, pool)
+        return SearchRules(
+            retrieval.metric, retrieval.max_terms, retrieval.width, pool, retrieval.typed_share
+        )
 
     @property
     def encoder_name(self) -> str:
@@ -179,6 +203,7 @@ class SearchContext:
             neighbors=retrieval.neighbors,
             query_terms=retrieval.query_terms,
             generated=retrieval.most_generated,
+            max_document_share=COMMON if self.unknown and retrieval.stop_words == NONE else 1.0,
         )
 
     def queries(self, split: str, most: int | None = None) -> list[Query]:
@@ -265,11 +290,12 @@ class SearchContext:
         )
         texts = [collection.queries[number] for number in numbers]
         vectors = self.cache.get_batch(texts) if fusion else [None] * len(texts)
+        words = [self.index.query_weights(text) for text in texts]  # stemmers bear no threads
 
         def rankings(row: int) -> list[tuple[Hit, ...]]:
             itself, vector = collection.own_document(numbers[row]), vectors[row]
             best_hits = []
-            terms = list(self.index.query_weights(texts[row]).items())
+            terms = list(words[row].items())
             typed = self.index.scores(dict(terms))
             if itself is not None:
                 typed[itself] = 0.0
@@ -321,19 +347,27 @@ def tokenizer_from(retrieval: RetrievalOptions) -> Tokenizer:
 
 
 def with_language(options: ReformulationOptions, texts: Sequence[str]) -> ReformulationOptions:
-    """The options with the documents' language in place of `language: auto`.
+    """The options with what `auto` means for these documents as language and stop words.
 
-    Without a stemmer for it, or where no language has most of the documents, words stay as they
-    are; where no spaces are written, and no n-grams asked for, tokens are pairs of characters.
+    Where no spaces are written, and no n-grams are asked for, tokens are pairs of characters.
     """
     retrieval = options.retrieval
-    if retrieval.language != AUTO:
-        return options
-    step = max(1, len(texts) // SAMPLED_TEXTS)
-    spoken, share = main_language(texts[::step])
-    language = spoken if share > 0.5 and spoken in languages() else NONE
-    ngrams = retrieval.ngrams or (2 if share > 0.5 and spoken in UNSPACED_LANGUAGES else 0)
-    retrieval = dataclasses.replace(retrieval, language=language, ngrams=ngrams)
+    if retrieval.language == AUTO:
+        language, ngrams = detect_stemmer(texts)
+        ngrams = retrieval.ngrams or ngrams
+        retrieval = dataclasses.replace(retrieval, language=language, ngrams=ngrams)
+    if retrieval.stop_words == AUTO:
+        listed = retrieval.language if retrieval.language in stop_word_lists() else NONE
+        retrieval = dataclasses.replace(retrieval, stop_words=listed)
+    return dataclasses.replace(options, retrieval=retrieval)
+
+
+def without_lists(options: ReformulationOptions) -> ReformulationOptions:
+    """The options of a run with what `stop_words: auto` meant when only English had a list."""
+    retrieval = options.retrieval
+    if retrieval.stop_words == AUTO:
+        known = ENGLISH if retrieval.language == ENGLISH else NONE
+        retrieval = dataclasses.replace(retrieval, stop_words=known)
     return dataclasses.replace(options, retrieval=retrieval)
 
 

@@ -119,10 +119,7 @@ def make_choice(
         choice = selection.choice
         base = f"BM25 + {choice.fusion:g} cosines" if choice.fusion else "BM25"
         if choice.scale:
-            say(
-                f"over {base}: dev gain {selection.dev_gain:+.4f} by cross-validation of "
-                f"{selection.tried} choices (chance {selection.chance:.3f})"
-            )
+            say(f"over {base}: {evidence_text(selection_summary(selection))}")
         else:
             say(f"over {base}: nothing learned helps on held-out queries: they stay as they are")
     return {"fused": fused, "plain": plain}
@@ -157,10 +154,35 @@ def confirm_selections(
     return confirmed
 
 
+def evidence_text(summary: Mapping[str, Any]) -> str:
+    """What a choice gains, on which queries, and how sure that is, for a reader.
+
+    Args:
+        summary: `selection_summary` of the choice.
+    """
+    if not summary["scale"]:
+        return "nothing is changed, because nothing that was learned helps on held-out queries"
+    parts = [
+        f"{one['gain']:+.4f} on {one['queries']:,} {one['split']} queries"
+        for one in summary["evidence"]
+    ]
+    if not parts:
+        return f"used at {summary['scale']:g} of the proposed weights, and tested on no query"
+    where = "dev" if summary["evidence"][0]["split"] == "dev" else "train"
+    return (
+        f"gain {' and '.join(parts)} that its network did not learn from, at "
+        f"{summary['scale']:g} of the proposed weights; where nothing helps, the best of "
+        f"{summary['tried']} choices gains as much with probability {summary['chance']:.3f}; "
+        f"choosing on four fifths of the {where} queries gains {summary['dev_gain']:+.4f} on the "
+        "rest"
+    )
+
+
 def selection_summary(selection: Selection) -> dict[str, Any]:
     """A selection as `result.json` holds it."""
     summary = {**selection.choice._asdict(), **selection._asdict()}
     del summary["choice"], summary["network"]
+    summary["evidence"] = [part._asdict() for part in selection.evidence]
     return summary
 
 

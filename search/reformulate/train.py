@@ -23,6 +23,7 @@ from kytolly.record.checkpoint import BEST, save_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.index.corpus import available_splits
 from kytolly.search.index.embedding import Encoder
+from kytolly.search.index.tokens import ENGLISH, NONE
 from kytolly.search.index.training_queries import synthetic_collection
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import (
@@ -58,6 +59,7 @@ from kytolly.search.reformulate.table import (
 )
 from kytolly.search.reformulate.timing import LoopClock, Phases, profile_loop
 from kytolly.search.reformulate.warm_start import held_out_networks, parts_of, warm_network
+from kytolly.search.text.language import detect_stemmer
 
 Say = Callable[[str], None]
 LEARNING = ("train", "dev")  # the splits that training uses
@@ -305,6 +307,13 @@ def prepare(
         ValueError: A file is malformed.
     """
     context = SearchContext.load(options, splits, Phases(say), encoder=encoder)
+    if options.retrieval.language == ENGLISH:
+        stemmer, _ = detect_stemmer(context.collection.texts)
+        if stemmer not in (ENGLISH, NONE):
+            say(
+                f"most documents are in {stemmer.capitalize()}, and are read as English: expected "
+                "the language of the documents, give --language auto"
+            )
     counts: dict[str, int] = {}
     tables = {split: _split_table(context, split, counts, say) for split in LEARNING}
     synthetic = None

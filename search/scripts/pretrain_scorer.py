@@ -22,7 +22,11 @@ from kytolly.search.index.corpus import available_splits
 from kytolly.search.index.metrics import paired_bootstrap
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import UNTESTED, proposals
-from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
+from kytolly.search.reformulate.device_env import (
+    DeviceQueries,
+    is_query_term,
+    used_proposals,
+)
 from kytolly.search.reformulate.network import NumpyScorer, copied_scorer, make_scorer
 from kytolly.search.reformulate.options import AgentOptions, ReformulationOptions
 from kytolly.search.reformulate.query import SearchRules
@@ -92,8 +96,9 @@ def leave_one_out(tables: Mapping[str, Tables], rules: SearchRules) -> None:
         for fusion in FUSIONS:
             base = test.values(fusion, nothing)
             weights = proposals(network, test, fusion)[0] * np.float32(UNTESTED)
-            own_terms = is_query_term(test.table.candidate_features)
-            after = test.values(fusion, kept_proposals(weights, own_terms, rules.max_terms))
+            table = test.table
+            used = used_proposals(weights, table.candidate_features, table.state_features, rules)
+            after = test.values(fusion, used)
             gain, low, high = paired_bootstrap(after.tolist(), base.tolist())
             print(
                 f"{name:<14} {fusion:>7g} {plain.mean():>7.4f} {base.mean():>7.4f} {gain:>+8.4f}  "
@@ -111,7 +116,12 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     tf.keras.utils.set_random_seed(0)
     retrieval = ReformulationOptions().retrieval
-    rules = SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width)
+    rules = SearchRules(
+        retrieval.metric,
+        retrieval.max_terms,
+        retrieval.width,
+        typed_share=retrieval.typed_share,
+    )
     tables = {}
     for folder in args.folders:
         tables[Path(folder).name] = make_tables(folder, rules)

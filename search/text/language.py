@@ -9,19 +9,28 @@ import collections
 import functools
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from kytolly.search.index.files import read_arrays
+from kytolly.search.index.tokens import (
+    AUTO,
+    NONE,
+    Tokenizer,
+    languages,
+    make_tokenizer,
+    stop_word_lists,
+)
 
 MODEL = Path(__file__).with_name("language_model.npz")
 NO_LANGUAGE = "none"  # of a text without a letter, as the tokenizers call it
 UNSPACED_LANGUAGES = ("chinese", "japanese", "korean", "thai")  # Korean: words carry particles
 MAX_CHARACTERS = 1_000  # characters that are looked at
 MAX_GRAM = 4  # characters
+SAMPLED_TEXTS = 500  # texts whose language is identified where there are many
 NOT_LETTERS = re.compile(r"https?://\S+|[\W\d_]+")  # a row of them is one space
 
 
@@ -79,6 +88,28 @@ def main_language(texts: Iterable[str]) -> Language:
         return Language(NO_LANGUAGE, 0.0)
     (name, count), total = counts.most_common(1)[0], sum(counts.values())
     return Language(name, count / total)
+
+
+def detect_stemmer(texts: Sequence[str]) -> tuple[str, int]:
+    """The stemmer for texts by their language, and the length of n-grams in place of words.
+
+    Without a stemmer for it, or where no language has most of the texts, words stay as they are.
+    Where no spaces are written, tokens are pairs of characters.
+    """
+    step = max(1, len(texts) // SAMPLED_TEXTS)
+    spoken, share = main_language(texts[::step])
+    if share <= 0.5:
+        return NO_LANGUAGE, 0
+    ngrams = 2 if spoken in UNSPACED_LANGUAGES else 0
+    return spoken if spoken in languages() else NO_LANGUAGE, ngrams
+
+
+def tokenizer_of(language: str, texts: Sequence[str]) -> Tokenizer:
+    """The tokenizer for a language, or for the one that most texts are in (`auto`)."""
+    ngrams = 0
+    if language == AUTO:
+        language, ngrams = detect_stemmer(texts)
+    return make_tokenizer(language, language if language in stop_word_lists() else NONE, ngrams)
 
 
 def language_names() -> list[str]:

@@ -24,6 +24,7 @@ from kytolly.search.index.collection import Collection
 from kytolly.search.index.fusion import NONE, FirstSearch, FusedSearch
 from kytolly.search.index.metrics import CHANCE, best_row
 from kytolly.search.model.cross_encoder import CrossEncoder
+from kytolly.search.text.language import tokenizer_of
 from kytolly.search.text.outputs import RowOutputs, length_batches
 from kytolly.search.text.ranking_data import (
     Candidates,
@@ -100,7 +101,13 @@ class RankingTask:
         self.name, self.collection, self.cfg = collection.name, collection, cfg
         self.vocabulary, self.learned = BytePairs(), 0
         fusion = float(cfg.first_search == "fused")
-        self.plain: FirstSearch = FusedSearch.of_texts(collection.texts, cfg.k1, cfg.b, fusion)
+        self.plain: FirstSearch = FusedSearch.of_texts(
+            collection.texts,
+            cfg.k1,
+            cfg.b,
+            fusion,
+            tokenizer_of(cfg.language, collection.texts),
+        )
         self.first = first or self.plain
         self.questions = text_tokens(self.vocabulary, collection.queries, cfg.max_question_length)
         self.contexts = text_tokens(self.vocabulary, collection.texts, cfg.context_length)

@@ -19,7 +19,7 @@ from tests.search.reformulate.tiny_collection import write_collection
 # and tests/search/command/test_classifier.py --output.
 OUTPUTS = {"--run-file", "--output", "--log-dir"}
 INPUTS = {"--collection", "--config", "--queries", "--rewriter", "--ranker", "--classifier"}
-INPUTS |= {"run_dir", "file"}
+INPUTS |= {"run_dir", "file", "--against"}
 CASES = [
     (train_optimized.main, ["--config", "f.yaml", "--log-dir"]),
     (train_optimized.main, ["--collection", "data", "--log-dir"]),

@@ -145,7 +145,7 @@ def test_a_language_without_a_stemmer_is_named_with_those_that_have_one(language
 @pytest.mark.parametrize(
     "text, said",
     [
-        (None, "does not exist; expected a file of stop words, or english or none"),
+        (None, "does not exist; expected a file of stop words, none, or one of danish,"),
         ("", "has no word"),
         ("ice\nsea ice\n", "words.txt:2: 'sea ice' is not one word"),
         ("| a comment\n", "words.txt:1: '| a comment' is not one word"),

@@ -19,12 +19,13 @@ from kytolly.search.reformulate.choice import (
     Selection,
     best_row,
     cross_validated_gain,
+    proposals,
     read_choices,
     select,
     select_fusion,
     write_choices,
 )
-from kytolly.search.reformulate.device_env import DeviceQueries
+from kytolly.search.reformulate.device_env import DeviceQueries, used_proposals
 from kytolly.search.reformulate.network import NumpyScorer, make_scorer
 from kytolly.search.reformulate.options import AgentOptions
 from kytolly.search.reformulate.query import SearchRules
@@ -192,8 +193,19 @@ def test_both_kinds_of_search_use_one_network(trained, dev):
     assert found["fused"].network == found["plain"].network == 1
     assert found["fused"].choice.fusion == 1.0 and found["plain"].choice.fusion == 0.0
     assert "only 24 held-out queries" in lines[0] and "at least 50" in lines[0]
-    assert lines[1].startswith("over BM25 + 1 cosines: dev gain +")
-    assert lines[2].startswith("over BM25: dev gain +")
+    assert lines[1].startswith("over BM25 + 1 cosines: gain +")
+    assert lines[2].startswith("over BM25: gain +")
+    (evidence,) = found["plain"].evidence
+    assert f"{evidence.gain:+.4f} on 24 dev queries that its network did not learn from" in lines[2]
+    assert f"with probability {found['plain'].chance:.3f}" in lines[2]
+    weights, _ = proposals(NumpyScorer(trained[0]), dev, 0.0)
+    scale = found["plain"].choice.scale
+    table = dev.table
+    used = used_proposals(
+        weights * np.float32(scale), table.candidate_features, table.state_features, dev.rules
+    )
+    gain = dev.values(0.0, used) - dev.values(0.0, np.zeros_like(used))
+    assert evidence.gain == pytest.approx(gain.mean(), abs=1e-6) and evidence.split == "dev"
 
 
 def test_where_nothing_helps_with_cosines_any_network_may_help_without(trained, dev, monkeypatch):

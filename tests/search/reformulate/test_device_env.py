@@ -10,9 +10,14 @@ from kytolly.search.reformulate.baselines import metric_per_query
 from kytolly.search.reformulate.device_env import (
     MIN_WEIGHT,
     DeviceQueries,
+    bounded_weights,
+    is_query_term,
     kept_proposals,
     kept_weights,
+    typed_weight,
+    used_proposals,
 )
+from kytolly.search.reformulate.query import CANDIDATE_FEATURES, IN_QUERY, SearchRules
 from kytolly.search.reformulate.table import make_table
 from tests.search.reformulate.made_queries import (
     RULES,
@@ -159,6 +164,38 @@ def test_at_most_so_many_weights_are_kept_and_of_equal_ones_the_first():
         np.testing.assert_array_equal(kept_weights(tf.constant(weights), own, most), expected)
         np.testing.assert_array_equal(kept_proposals(weights, own, most), expected)
         assert (expected[:100] > 0).sum(axis=1).max() <= most
+
+
+def test_typed_words_keep_their_share():
+    """At a share of 0.75 a word loses at most 0.25, and added terms get 0.25 of what was typed."""
+    in_query = np.array([[False, False, True, True]] * 3)
+    typed = np.array([2.0, 2.0, 4.0], np.float32)
+    weights = np.array(
+        [[0.6, 0.4, 0.9, 0.1], [0.3, 0.1, 0.2, 0.0], [1.5, 0.02, 0.3, 0.3]], np.float32
+    )
+    # Rows: 1.0 added, 0.5 allowed: half of each. 0.4 added: as it is. 1.52 added, 1 allowed.
+    expected = np.array(
+        [[0.3, 0.2, 0.25, 0.1], [0.3, 0.1, 0.2, 0.0], [1.5 / 1.52, 0.02 / 1.52, 0.25, 0.25]]
+    )
+    np.testing.assert_allclose(bounded_weights(weights, in_query, typed, 0.75), expected, atol=1e-6)
+    # A term that is scaled to less than MIN_WEIGHT is left out: 0.02 * 0.5 / 1.52 is one.
+    half = bounded_weights(weights[2:], in_query[2:], typed[2:] / 2, 0.75)
+    np.testing.assert_allclose(half, [[1.5 * 0.5 / 1.52, 0.0, 0.25, 0.25]], atol=1e-6)
+
+
+def test_bounds_are_the_same_in_numpy():
+    rng = np.random.default_rng(0)
+    features = rng.uniform(-1, 1, (50, 8, len(CANDIDATE_FEATURES))).astype(np.float32)
+    features[..., IN_QUERY] = rng.random((50, 8)) < 0.3
+    state = rng.uniform(0.1, 0.6, (50, 15)).astype(np.float32)
+    weights = rng.uniform(0, 0.9, (50, 8)).astype(np.float32)
+    in_query, rules = is_query_term(features), SearchRules("ndcg@10", 4, 8, 64, 0.6)
+    kept = kept_weights(tf.constant(weights), in_query, 4)
+    expected = bounded_weights(kept, in_query, typed_weight(state), 0.6).numpy()
+    np.testing.assert_allclose(used_proposals(weights, features, state, rules), expected, atol=1e-6)
+    free = rules._replace(typed_share=None)
+    np.testing.assert_array_equal(used_proposals(weights, features, state, free), kept)
+    assert (expected != kept.numpy()).any()
 
 
 def test_observations_do_not_depend_on_judgments(index, documents):

@@ -194,7 +194,7 @@ def test_a_damaged_choice_is_refused(run, capsys, tmp_path):
     assert "choice.json cannot be read" in complaint(["reformulate", folder, "key12"], capsys)
 
 
-def test_the_network_of_the_package_needs_no_judgment(collection, tmp_path):
+def test_the_network_of_the_package_needs_no_judgment(collection, tmp_path, every_change_pays):
     pytest.importorskip("wordllama")
     bare = shutil.copytree(collection, tmp_path / "bare")
     shutil.rmtree(bare / "qrels")

@@ -1,6 +1,7 @@
 """Searches with BM25 and cosines, and what a run keeps of its documents."""
 
 import dataclasses
+import threading
 import zipfile
 
 import numpy as np
@@ -201,3 +202,18 @@ def test_some_texts_are_replaced_and_the_rest_stays(collection, context):
     assert other.index.digest == BM25Index(texts).digest != context.index.digest
     assert other.index.parameters == context.index.parameters
     np.testing.assert_array_equal(context.documents.half, before)
+
+
+def test_many_queries_are_made_into_terms_in_one_thread(context, monkeypatch):
+    """Snowball's stemmers in Python keep the word that they are at: two threads mix words up."""
+    threads = set()
+    make_weights = type(context.index).query_weights
+
+    def query_weights(index, text):
+        threads.add(threading.get_ident())
+        return make_weights(index, text)
+
+    monkeypatch.setattr(type(context.index), "query_weights", query_weights)
+    collection = context.collection.with_queries(("",) * 4, ("key1", "key2", "key3", "key4"))
+    context.rank(collection, range(4), [{f"key{n}": 1.0} for n in range(1, 5)], 0.0, 3)
+    assert threads == {threading.get_ident()}

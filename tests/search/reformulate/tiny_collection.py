@@ -12,6 +12,7 @@ SETTINGS = {
         "dimension": 16,
         "candidates": 8,
         "max_terms": 2,
+        "typed_share": None,
         "workers": 1,
     },
     "training": {

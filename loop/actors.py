@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import copy
 import dataclasses
 import json
 import math
@@ -375,8 +374,8 @@ class ActorCollector(EpisodeEnds):
         if time.perf_counter() > self.deadline:
             raise OutOfTime
         weights = np.concatenate([np.ravel(weight) for weight in self._network.weights])
-        # The actors draw from copies.
-        self._pending.append(self.env.collect(Order(weights, state, copy.deepcopy(self.rng))))
+        # What is sent is a copy, from which the actors draw.
+        self._pending.append(self.env.collect(Order(weights, state, self.rng)))
         self.behavior.exploration.host_noise(self.rng, (self.steps, self.env.num_envs), state)
 
     def take_steps(self) -> None:

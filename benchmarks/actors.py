@@ -6,11 +6,12 @@ The tables `actors`, `actors-bytes` and `cluster`.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import itertools
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -49,48 +50,65 @@ class SleepingCartPole(gymnasium.Wrapper):
         return self.env.step(action)
 
 
-def actors_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
-    """Time DQN's host loop with environments in processes, and in actors that have the processes.
+# Each environment in a process, and environments in actors.
+SIDES = {
+    "async_envs": {"async_envs": True},
+    f"{ACTORS} actors": {"actors": ACTORS},
+    f"{ACTORS} actors, async_envs": {"actors": ACTORS, "async_envs": True},
+}
 
-    Both learn the same. They take turns.
+
+def actors_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
+    """Time DQN's host loop with each environment in a process, and with environments in actors.
+
+    An actor steps its environments one after the other, or each in a process. All sides learn the
+    same. They take turns.
     """
     from kytolly.machine.cluster import joined
 
     steps, repeats = int(options.count(STEPS)), options.repeats
     cases: dict[str, Any] = {"CartPole-v1, 1 ms a step": SleepingCartPole}
+    if importlib.util.find_spec("Box2D"):
+        cases["LunarLander-v3"] = "LunarLander-v3"
     cases["Acrobot-v1"] = "Acrobot-v1"
     watch.begin(len(cases) * repeats)
     rows, data = [], {}
     with joined("ray"):
         for name, env in cases.items():
-            with one_loop(env, None) as here, one_loop(env, ACTORS) as there:
-                speeds: dict[str, list[float]] = {"async_envs": [], "actors": []}
+            speeds: dict[str, list[float]] = {side: [] for side in SIDES}
+            with contextlib.ExitStack() as stack:
+                loops = {
+                    side: stack.enter_context(one_loop(env, settings))
+                    for side, settings in SIDES.items()
+                }
                 for _ in range(repeats):
                     with watch.turn(name):
-                        for side, loop in zip(speeds, (here, there), strict=True):
+                        for side, loop in loops.items():
                             began = time.perf_counter()
                             loop.run(steps)
                             speeds[side].append(steps / (time.perf_counter() - began))
             middle = {side: statistics.median(values) for side, values in speeds.items()}
-            ratio = middle["actors"] / middle["async_envs"]
-            data[name] = {**middle, "ratio": ratio}
-            rows.append([name, *(f"{value:,.0f}" for value in middle.values()), f"{ratio:.2f}"])
-    title = f"DQN's host loop, {NUM_ENVS} environments in processes of their own"
-    columns = ["environment", "one process", f"{ACTORS} actors", "ratio"]
-    notes = [f"Env steps per second, medians of {repeats} turns; {usable_cores()} cores."]
+            best = max(value for side, value in middle.items() if "actors" in side)
+            data[name] = {**middle, "ratio": best / middle["async_envs"]}
+            cells = [f"{value:,.0f}" for value in middle.values()]
+            rows.append([name, *cells, f"{data[name]['ratio']:.2f}"])
+    title = f"DQN's host loop, {NUM_ENVS} environments"
+    columns = ["environment", *SIDES, "ratio"]
+    notes = [
+        f"Env steps per second, medians of {repeats} turns; {usable_cores()} cores. The ratio is "
+        "the faster side with actors against the one without."
+    ]
     return suite.Report(title, columns, rows, notes, data)
 
 
 @contextlib.contextmanager
-def one_loop(env: Any, actors: int | None) -> Iterator[Any]:
+def one_loop(env: Any, settings: Mapping[str, Any]) -> Iterator[Any]:
     """A host loop past its first calls."""
     from kytolly.agent.make_agent import make_agent
     from kytolly.config.dqn import DQNConfig
     from kytolly.loop.env_runner import make_env_runner
 
-    cfg = DQNConfig(
-        num_envs=NUM_ENVS, async_envs=True, actors=actors, loop="host", warmup_env_steps=500
-    )
+    cfg = DQNConfig(num_envs=NUM_ENVS, loop="host", warmup_env_steps=500, **settings)
     runner = make_env_runner(cfg, env)
     try:
         with contextlib.closing(runner.loop(make_agent(cfg, runner.spec), None)) as loop:
@@ -128,19 +146,22 @@ def actors_bytes_table(options: suite.Options, watch: suite.Watch) -> suite.Repo
 
 
 def cluster_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
-    """Time seeds side by side without Ray and by a local Ray, each in turn."""
+    """Time seeds without Ray and by a local Ray: each in a process, and in populations."""
     count = options.seeds or (2 if options.quick else SEEDS)
     flags = (*TRAIN, "--total-env-steps", options.count(20_000), "--seeds", f"0-{count - 1}")
+    jobs = ("--jobs", str(usable_cores()))
     sides = {
-        "--apart": ("--apart", "--jobs", str(usable_cores())),
-        "--on ray": ("--on", "ray"),
+        "apart": ("--apart", *jobs),
+        "apart, on ray": ("--apart", "--on", "ray"),
+        "together": jobs,
+        "together, on ray": ("--on", "ray"),
     }
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     watch.begin(options.repeats * len(sides))
     with tempfile.TemporaryDirectory(prefix="kytolly-cluster-") as name:
         for turn in range(options.repeats):
             for side, words in sides.items():
-                folder = Path(name) / f"{side.split()[-1].strip('-')}-{turn}"
+                folder = Path(name) / f"{side.replace(', ', '-').replace(' ', '-')}-{turn}"
                 with watch.turn(side):
                     began = time.perf_counter()
                     suite.run_module(
@@ -148,8 +169,9 @@ def cluster_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
                     )
                     seconds[side].append(time.perf_counter() - began)
     middle = {side: statistics.median(values) for side, values in seconds.items()}
-    ratio = middle["--on ray"] / middle["--apart"]
-    rows = [[side, f"{value:.1f}"] for side, value in middle.items()] + [["ratio", f"{ratio:.2f}"]]
+    ratios = {how: middle[f"{how}, on ray"] / middle[how] for how in ("apart", "together")}
+    rows = [[side, f"{value:.1f}"] for side, value in middle.items()]
+    rows += [[f"ratio, {how}", f"{ratio:.2f}"] for how, ratio in ratios.items()]
     title = f"{count} seeds of PPO on CartPole, {usable_cores()} cores"
     notes = [f"Seconds of the whole command, Ray's start within; medians of {options.repeats}."]
-    return suite.Report(title, ["side", "seconds"], rows, notes, {**seconds, "ratio": ratio})
+    return suite.Report(title, ["side", "seconds"], rows, notes, {**seconds, "ratio": ratios})

@@ -23,7 +23,9 @@ from kytolly.experiment.seeds import SeedGroup, SeedsResult
 from kytolly.experiment.together import (
     begin_process,
     default_parts,
+    equal_parts,
     threads_of,
+    train_elsewhere,
     train_part,
     train_processes,
     unfinished,
@@ -37,11 +39,6 @@ def check_options(args: argparse.Namespace, flags: Settings) -> None:
     if "seed" in flags:
         raise BadInput("--seed and --seeds are both given. Give one of them.")
     check_cluster(args)
-    if args.on and args.together:
-        raise BadInput(
-            "--together makes the seeds one program, and --on gives each to some node. Leave one "
-            "of them out."
-        )
     if args.profile:
         raise BadInput("--profile times one run, and --seeds trains several. Leave one out.")
     if args.resume and flags:
@@ -69,7 +66,7 @@ def run(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) ->
         check_kept(args, group)
     else:
         cfg, env = given_config(args)
-        reason = "" if args.apart or args.on else reason_apart(cfg, env)
+        reason = "" if args.apart else reason_apart(cfg, env)
         if reason:
             say_why_apart(reason, args, cfg, env, "seed")
         parts = None
@@ -133,19 +130,29 @@ def train(group: SeedGroup, args: argparse.Namespace) -> SeedsResult:
 
 
 def train_on_cluster(group: SeedGroup, args: argparse.Namespace) -> None:
-    """Train the seeds that wait, each on some node; more than there is room for wait there."""
+    """Train the seeds that wait on the nodes; more than there is room for wait there.
+
+    A new group is divided into a population for each run that there is room for.
+    """
     with join_cluster(args) as cluster:
-        group.train_children(args.jobs or max(1, len(group.waiting)), cluster.start)
+        if group.parts is None:
+            return group.train_children(args.jobs or max(1, len(group.waiting)), cluster.start)
+        if not args.resume:
+            group.parts = equal_parts(group.seeds, args.jobs or cluster.slots)
+            group.write_settings()
+        programs = len(unfinished(group, group.parts))
+        print_line(f"the seeds train together, in {programs} program{'s' * (programs > 1)}")
+        train_elsewhere(group, args.jobs or max(1, programs), cluster.start, print_line)
 
 
 def run_part(args: argparse.Namespace) -> int:
     """Train some seeds of a group in this process, which another one has started."""
-    group = SeedGroup.part(args.part_of, args.seeds, print_line)
+    group = SeedGroup.part(args.part_of, args.seeds, args.init, print_line)
     begin_process(threads_of(group))
     prepare_machine(group.config)
-    (part,) = unfinished(group, group.parts or [])
     try:
-        train_part(group, part, print_line)
+        for part in unfinished(group, group.parts or []):  # one; none where all is done
+            train_part(group, part, print_line)
     except KeyboardInterrupt:
         raise KeyboardInterrupt("Its seeds are saved as far as they came.") from None
     return 1 if group.problems else 0
@@ -154,8 +161,7 @@ def run_part(args: argparse.Namespace) -> int:
 def check_kept(args: argparse.Namespace, group: SeedGroup) -> None:
     """Refuse to continue a group in another way than it was begun."""
     flag = "--apart" if args.apart else "--together"
-    flag = "--on" if args.on else flag
-    if ((args.apart or args.on) and group.parts) or (args.together and group.parts is None):
+    if (args.apart and group.parts) or (args.together and group.parts is None):
         was = "together" if group.parts else "each in a process"
         raise BadInput(f"the seeds in {args.resume} were trained {was}. Leave {flag} out.")
 

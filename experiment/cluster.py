@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import itertools
 import os
@@ -14,7 +15,8 @@ from typing import Any
 
 from kytolly.config.words import PREFIX, path_text
 from kytolly.environment.faults import one_line
-from kytolly.experiment.node_run import Changes, NodeRun, Order, read_tree
+from kytolly.experiment.members import GROUP_FILE
+from kytolly.experiment.node_run import Changes, Files, NodeRun, Order, read_tree, within
 from kytolly.experiment.processes import POLL_SECONDS, ChildRun, Report
 from kytolly.machine.cluster import (
     Node,
@@ -22,18 +24,27 @@ from kytolly.machine.cluster import (
     connect,
     node_text,
     refuse_other_versions,
+    starts_here,
     versions_here,
 )
 from kytolly.record.files import open_regular, write_file
 
-PATH_FLAGS = ("--config", "--init", "--log-dir", "--resume")  # what follows them is a path
+PATH_FLAGS = (
+    "--config",
+    "--init",
+    "--log-dir",
+    "--part-of",
+    "--resume",
+)  # what follows them is a path
 VARIABLES = ("KYTOLLY_", "TF_", "XLA_", "KERAS_")  # beginnings of environment variables that count
-CLOSE_SECONDS = 5.0  # for a node to remove what came home
+IDLE_SECONDS = 2.0  # that an actor waits for the next run
 MAX_LOST = 3  # nodes that may die, one after the other, without a checkpoint in between
 
 
 class Cluster:
-    """A Ray cluster on whose nodes children run, each in a Ray actor.
+    """A Ray cluster on whose nodes children run, each watched by a Ray actor.
+
+    An actor that has watched a run to its end takes the next one that waits, on the same node.
 
     What a run writes is brought home as it is written, so that progress, results and checkpoints
     are in the driver's folder. A run whose node dies goes on elsewhere from there.
@@ -61,11 +72,15 @@ class Cluster:
     ):
         self.cpus, self.gpus, self.memory_bytes = cpus, gpus, memory_bytes
         self.shared = shared
+        self._actors: dict[Any, Any] = {}  # that have no run: a reference to what says it is there
+        self._waiting: collections.deque[RemoteProcess] = collections.deque()  # for an actor
+        self._idle_since = 0.0  # that more actors may be there than processes wait
         began = time.perf_counter()
         self.ray: ModuleType = connect(address)
         try:
-            nodes = cluster_nodes(self.ray)
-            for line in refuse_other_versions(nodes, versions_here()):
+            here = versions_here()
+            nodes = cluster_nodes(self.ray, here if starts_here(address) else None)
+            for line in refuse_other_versions(nodes, here):
                 report(line)
             self.slots = sum(self._slots_of(node) for node in nodes)
             if not self.slots:
@@ -106,15 +121,53 @@ class Cluster:
         open(child.log, "wb", opener=open_regular).close()
         child.begin(RemoteProcess(self, child))
 
-    def launch(self, child: ChildRun, words: Sequence[str]) -> tuple[Any, Any]:
-        """A Ray actor that runs a command line for a child, and a reference to its changes."""
+    def wait_for_actor(self, process: RemoteProcess) -> None:
+        """Give a process an actor as soon as there is one; Ray is asked for one more."""
+        self._waiting.append(process)
+        if len(self._actors) < len(self._waiting):
+            run = self.ray.remote(NodeRun).options(
+                num_cpus=self.cpus, num_gpus=self.gpus, memory=self.memory_bytes, max_restarts=0
+            )
+            actor = run.remote()
+            self._actors[actor] = actor.is_there.remote()
+
+    def leave(self, process: RemoteProcess) -> None:
+        """Forget a process that waits for an actor."""
+        self._waiting.remove(process)
+        self._idle_since = time.monotonic()
+
+    def take_back(self, actor: Any, answer: Any) -> None:
+        """Take an actor whose run has ended; what it answers says that the run is cleared away."""
+        self._actors = {actor: answer, **self._actors}  # before those that wait for a node
+        self._idle_since = time.monotonic()
+
+    def give_actors(self) -> None:
+        """Give the actors that are there to the processes that wait, the longest first.
+
+        Those for which none waits, nor comes for a while, end: they hold a part of a node.
+        """
+        if time.monotonic() - self._idle_since > IDLE_SECONDS:
+            while len(self._actors) > len(self._waiting):
+                self.ray.kill(self._actors.popitem()[0])
+        while self._waiting:
+            answers = list(self._actors.values())
+            ready = self.ray.wait(answers, num_returns=len(answers), timeout=0)[0]
+            actor = next((a for a, answer in self._actors.items() if answer in ready), None)
+            if actor is None:
+                return
+            del self._actors[actor]
+            self._waiting.popleft().begin(actor)
+
+    def order(self, child: ChildRun, words: Sequence[str]) -> Order:
+        """What a node shall run for a child."""
         paths = {value for flag, value in itertools.pairwise(words) if flag in PATH_FLAGS}
         if self.shared is not None:
             words = [os.path.abspath(word) if word in paths else word for word in words]
-        order = Order(
+        return Order(
             words=words,
-            run_dir=str(child.run_dir),
-            inputs={} if self.shared else {path: read_tree(Path(path)) for path in sorted(paths)},
+            folder=str(child.folder),
+            members=child.members,
+            inputs={} if self.shared else {path: files_of(child, path) for path in sorted(paths)},
             log=str(child.log.absolute()) if self.shared else None,
             threads=self.cpus,
             cwd=os.getcwd(),
@@ -123,11 +176,6 @@ class Cluster:
                 **({} if self.gpus else {"CUDA_VISIBLE_DEVICES": ""}),
             },
         )
-        run = self.ray.remote(NodeRun).options(
-            num_cpus=self.cpus, num_gpus=self.gpus, memory=self.memory_bytes, max_restarts=0
-        )
-        actor = run.remote()
-        return actor, actor.start.remote(order)
 
     def _slots_of(self, node: Node) -> int:
         """Runs that a node has room for."""
@@ -148,13 +196,22 @@ class RemoteProcess:
     def __init__(self, cluster: Cluster, child: ChildRun):
         self.returncode: int | None = None
         self._cluster, self._child, self._ray = cluster, child, cluster.ray
-        self._actor, self._answer = cluster.launch(child, child.words)
+        self._words = child.words
+        self._actor: Any = None  # until there is one
+        self._answer: Any = None
         self._runs = self._told_to_stop = False
         self._num_lost = 0
+        cluster.wait_for_actor(self)
+
+    def begin(self, actor: Any) -> None:
+        """Run the child by an actor."""
+        self._actor = actor
+        self._answer = actor.start.remote(self._cluster.order(self._child, self._words))
 
     def poll(self) -> int | None:
         """Bring home what is new, if the node has answered; the exit status once it has ended."""
-        if self.returncode is None and self._ray.wait([self._answer], timeout=0)[0]:
+        self._cluster.give_actors()
+        if self._answer is not None and self._ray.wait([self._answer], timeout=0)[0]:
             self._take_answer()
         return self.returncode
 
@@ -163,9 +220,12 @@ class RemoteProcess:
         self._told_to_stop = True
         if self._runs:
             self._actor.stop.remote()
+            return
+        if self._actor is None:
+            self._cluster.leave(self)
         else:
             self._ray.kill(self._actor)
-            self.returncode = -int(signal.SIGTERM)
+        self._end(-int(signal.SIGTERM))
 
     def wait(self) -> int:
         """Wait for the end of the process, and for what it has written."""
@@ -189,11 +249,14 @@ class RemoteProcess:
         if changes.status is None:
             self._answer = self._actor.changes.remote()
         else:
-            self.returncode = changes.status
-            self._ray.wait([self._actor.close.remote()], timeout=CLOSE_SECONDS)
+            self._cluster.take_back(self._actor, self._actor.clear.remote())
+            self._end(changes.status)
+
+    def _end(self, status: int) -> None:
+        self.returncode, self._answer = status, None
 
     def _bring_home(self, changes: Changes) -> None:
-        folder = self._child.run_dir
+        folder = self._child.folder
         for name, appends, content in changes.files:
             file = folder / name
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -205,7 +268,7 @@ class RemoteProcess:
             if file.suffix == ".json" and file.name.startswith("ckpt-"):
                 self._num_lost = 0
         if changes.names:
-            for name in read_names(folder) - changes.names:
+            for name in read_names(folder, self._child.members) - changes.names:
                 with contextlib.suppress(FileNotFoundError):
                     (folder / name).unlink()
         self._say(changes.log)
@@ -213,25 +276,26 @@ class RemoteProcess:
     def _go_on_elsewhere(self, error: Exception) -> None:
         with contextlib.suppress(Exception):
             self._ray.kill(self._actor)  # it may only be out of reach
+        self._actor, self._answer, self._runs = None, None, False
         if self._told_to_stop:
-            self.returncode = -int(signal.SIGTERM)
-            return
+            return self._end(-int(signal.SIGTERM))
         self._num_lost += 1
         if self._num_lost > MAX_LOST:
             return self._fail(error)
         child, words = self._child, list(self._child.words)
-        if (child.run_dir / "config.yaml").is_file():
+        if (child.run_dir / "config.yaml").is_file():  # those of several runs look themselves
             flags = [word for word in words if word in ("--json", "--trust")]
-            words = [*words[:4], *flags, "--resume", str(child.run_dir)]
+            self._words = [*words[:4], *flags, "--resume", str(child.run_dir)]
         self._say_line(
             "its node or its process there is gone; it goes on elsewhere from what came home"
         )
-        self._actor, self._answer = self._cluster.launch(child, words)
-        self._runs = False
+        self._cluster.wait_for_actor(self)
 
     def _fail(self, error: Exception) -> None:
         self._say_line(one_line(str(error)))
-        self.returncode = 1
+        if self._actor is not None:  # what it has begun must not go on
+            self._ray.kill(self._actor)
+        self._end(1)
 
     def _say_line(self, text: str) -> None:
         self._say(f"{PREFIX}{text}\n".encode())
@@ -242,6 +306,17 @@ class RemoteProcess:
                 log.write(text)
 
 
-def read_names(folder: Path) -> set[str]:
-    """The files in a run's folder that a node may have removed."""
-    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+def files_of(child: ChildRun, path: str) -> Files:
+    """What a node needs under a path of a child's command line."""
+    files = read_tree(Path(path))
+    if not child.members or Path(path) != child.folder:
+        return files
+    return {
+        name: files[name] for name in files if name == GROUP_FILE or within(name, child.members)
+    }
+
+
+def read_names(folder: Path, members: Sequence[str]) -> set[str]:
+    """The files in the folder of a child that a node may have removed."""
+    names = (str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return {name for name in names if within(name, members)}

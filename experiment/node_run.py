@@ -26,7 +26,8 @@ class Order(NamedTuple):
 
     Attributes:
         words: The command line, with the paths of the driver.
-        run_dir: The run's folder, as the command line names it.
+        folder: What the process writes into, as the command line names it.
+        members: Names of the folders in `folder` that it writes; none: all of `folder`.
         inputs: What the driver has under each path of the command line.
         log: A file for what the process prints, on a disk that all share; None where none is
             shared: then `words` are changed to paths of the node.
@@ -36,7 +37,8 @@ class Order(NamedTuple):
     """
 
     words: Sequence[str]
-    run_dir: str
+    folder: str
+    members: Sequence[str]
     inputs: Mapping[str, Files]
     log: str | None
     threads: int
@@ -48,7 +50,7 @@ class Changes(NamedTuple):
     """What has happened to a run since the last changes.
 
     Attributes:
-        files: Path within the run's folder, whether to append, and the contents: the oldest first.
+        files: Path within the order's folder, whether to append, contents: the oldest first.
         names: All files of the folder.
         log: What the process has printed.
         status: Its exit status; None while it runs.
@@ -61,14 +63,13 @@ class Changes(NamedTuple):
 
 
 class NodeRun:
-    """A run's process on this node, in a temporary folder or on a disk that all share."""
+    """The process of a run on this node, in a temporary folder or on a disk that all share.
 
-    def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="kytolly-"))
-        self._sent: dict[str, tuple[int, int, int]] = {}  # inode, size and time of each file
-        self._events: dict[str, bytes] = {}  # contents of TensorBoard's files that were sent
-        self._log_position = 0
-        self._places: dict[str, str] = {}  # the node's own paths, and the driver's
+    One is watched at a time. As each has a process, nothing of it stays when the next begins.
+    """
+
+    def is_there(self) -> None:
+        """Answer, once the node has room for this."""
 
     def start(self, order: Order) -> Changes:
         """Start the process.
@@ -76,6 +77,12 @@ class NodeRun:
         Raises:
             ValueError: The node lacks the folder that all nodes should share.
         """
+        self._folder = Path(tempfile.mkdtemp(prefix="kytolly-"))
+        self._sent: dict[str, tuple[int, int, int]] = {}  # inode, size and time of each file
+        self._events: dict[str, bytes] = {}  # contents of TensorBoard's files that were sent
+        self._log_position = 0
+        self._places: dict[str, str] = {}  # the node's own paths, and the driver's
+        self._members = order.members
         os.environ.update(order.variables)
         self._shared = order.log is not None
         if order.log is not None:
@@ -88,7 +95,7 @@ class NodeRun:
         else:
             log = self._folder / "log"
             words = [self._place(word, order) for word in order.words]
-        self._log, self._run_dir = log, Path(self._place(order.run_dir, order))
+        self._log, self._home = log, Path(self._place(order.folder, order))
         cwd = Path(order.cwd) if os.path.isdir(order.cwd) else self._folder
         with open(log, "ab", opener=open_regular) as file:
             self._process: Popen = start_process(words, order.threads, file, cwd)
@@ -105,7 +112,9 @@ class NodeRun:
         text = text if status is not None else text[: text.rfind(b"\n") + 1]
         self._log_position += len(text)
         found = sorted(
-            (stat.st_mtime_ns, name, stat) for name, stat in _files_with_stat(self._run_dir).items()
+            (stat.st_mtime_ns, name, stat)
+            for name, stat in _files_with_stat(self._home).items()
+            if within(name, self._members)
         )
         files = []
         for _, name, stat in found:
@@ -113,7 +122,7 @@ class NodeRun:
             if self._sent.get(name) == mark:
                 continue
             try:
-                content = (self._run_dir / name).read_bytes()[: stat.st_size]
+                content = (self._home / name).read_bytes()[: stat.st_size]
             except FileNotFoundError:  # removed since
                 continue
             # TensorBoard's file grows: its records, with their times, are sent once.
@@ -122,7 +131,7 @@ class NodeRun:
             if "events." in name:
                 self._events[name] = content
             content = content[len(begin) :] if grows else content
-            named = name in ("config.yaml", "result.json")
+            named = Path(name).name in ("config.yaml", "result.json")
             files.append((name, grows, self._as_driver_says(content) if named else content))
             self._sent[name] = mark
         return Changes(files, {name for _, name, _ in found}, self._as_driver_says(text), status)
@@ -132,13 +141,13 @@ class NodeRun:
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
 
-    def close(self) -> None:
-        """Remove the temporary folder."""
+    def clear(self) -> None:
+        """Remove the temporary folder of a process that has ended."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _place(self, word: str, order: Order) -> str:
         """The node's own path for a path of the driver; another word is itself."""
-        if self._shared or word not in (order.run_dir, *order.inputs):
+        if self._shared or word not in (order.folder, *order.inputs):
             return word
         place = self._folder / str(len(order.inputs) + 1)
         if word in order.inputs:
@@ -157,6 +166,11 @@ class NodeRun:
         for place, word in self._places.items():
             text = text.replace(place.encode(), word.encode())
         return text
+
+
+def within(name: str, members: Sequence[str]) -> bool:
+    """True for the path of a file in one of the members' folders, if there are members."""
+    return not members or Path(name).parts[0] in members
 
 
 def read_tree(path: Path) -> Files:

@@ -58,12 +58,14 @@ class Process(Protocol):
 
 @dataclasses.dataclass
 class ChildRun:
-    """One run in a process of its own.
+    """One run in a process of its own, or several.
 
     Attributes:
         name: What it is called for a reader, such as `seed 3`.
         run_dir: The run's folder. What the process prints is in a file `.log` beside it.
         words: The command line after `kytolly`: train ALGO --env ENV, then options.
+        members: Names of the folders that the process writes beside `run_dir`, where it trains
+            several runs.
         stopped: Its process was told to stop.
         reported: The lines that `new_warnings` has given so far.
     """
@@ -71,6 +73,7 @@ class ChildRun:
     name: str
     run_dir: Path
     words: Sequence[str]
+    members: Sequence[str] = ()
     stopped: bool = False
     reported: list[str] = dataclasses.field(default_factory=list)
     seconds: float = 0.0
@@ -78,6 +81,11 @@ class ChildRun:
     _began: float = 0.0
     _num_evaluations: int = 0
     _log_position: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """The folder in which all is that the process writes."""
+        return self.run_dir.parent if self.members else self.run_dir
 
     @property
     def log(self) -> Path:

@@ -107,11 +107,9 @@ class SeedGroup:
         """
         folder = RunFolder.create(log_dir, f"{environment}_{config.algorithm}_seeds")
         init = None if init is None else os.path.abspath(init)
-        beside = {"environment": environment, "loop": config.loop, "versions": versions()}
-        beside |= {"init": init} if init else {}
-        beside |= {} if parts is None else {"together": parts}
-        write_text(folder.path / GROUP_FILE, yaml_text(config, beside))
-        return cls(folder, config, environment, seeds, init, report, parts)
+        group = cls(folder, config, environment, seeds, init, report, parts)
+        group.write_settings()
+        return group
 
     @classmethod
     def resume(
@@ -159,12 +157,19 @@ class SeedGroup:
         return cls(held, cfg, env, seeds, beside.get("init"), report, parts)
 
     @classmethod
-    def part(cls, path: str, seeds: Sequence[int], report: Report) -> SeedGroup:
+    def part(cls, path: str, seeds: Sequence[int], init: str | None, report: Report) -> SeedGroup:
         """Some seeds of the group in a folder, which another process holds."""
         settings, beside = read_settings(Path(path) / GROUP_FILE)
-        env, init = beside.get("environment", ""), beside.get("init")
+        env = beside.get("environment", "")
         parts = beside.get("together")
         return cls(RunFolder(Path(path)), make_config(settings), env, seeds, init, report, parts)
+
+    def write_settings(self) -> None:
+        """Write what all runs share, and how the seeds are divided."""
+        beside = {"environment": self.environment, "loop": self.config.loop, "versions": versions()}
+        beside |= {"init": self.init} if self.init else {}
+        beside |= {} if self.parts is None else {"together": self.parts}
+        write_text(self.folder / GROUP_FILE, yaml_text(self.config, beside))
 
     def train_apart(self, jobs: int) -> SeedsResult:
         """Train the seeds that wait, so many at a time; returns what result.json holds.
@@ -251,7 +256,7 @@ class SeedGroup:
         count = f"({self._num_ended} of {len(self.seeds)})"
         if child.process.returncode or result is None:
             problem = self.problems[seed] = child.problem()
-            if child.never_began() and self._is_untrained():
+            if child.never_began() and self.is_untrained():
                 raise ValueError(problem)
             reason = "" if problem in child.reported else f": {problem}"
             self._report(f"{child.name}: failed {count}{reason}")
@@ -259,13 +264,13 @@ class SeedGroup:
             score = result["evaluation"]["return_mean"]
             self._report(f"{child.name}: return {score:.1f} after {child.seconds:.1f} s {count}")
 
-    def _is_untrained(self) -> bool:
+    def is_untrained(self) -> bool:
         """True where no seed has a run yet."""
         return not any(self.folder.glob("seed-*/config.yaml"))
 
     def _remove_if_untrained(self) -> None:
         """Remove what was written where no run began, so that the folder can be used again."""
-        if self._is_untrained():
+        if self.is_untrained():
             logs = [*self.folder.glob("seed-*.log"), *self.folder.glob("part-*.log")]
             for path in [*logs, self.folder / GROUP_FILE]:
                 path.unlink(missing_ok=True)

@@ -16,7 +16,15 @@ from filelock import FileLock, Timeout
 from kytolly.config.run import RunConfig
 from kytolly.config.words import PREFIX
 from kytolly.experiment.members import prepare_population
-from kytolly.experiment.processes import POLL_SECONDS, THREADS, ChildRun, Report, default_jobs
+from kytolly.experiment.processes import (
+    POLL_SECONDS,
+    THREADS,
+    ChildRun,
+    Report,
+    Start,
+    default_jobs,
+    run_children,
+)
 from kytolly.experiment.seeds import SeedGroup
 from kytolly.machine.hardware import nvidia_gpu_plausible, usable_cores
 from kytolly.record.run_folder import LOCK
@@ -41,7 +49,12 @@ def default_parts(cfg: RunConfig, seeds: Sequence[int], jobs: int | None) -> Par
     if jobs is None:
         on_gpu = cfg.device != "cpu" and nvidia_gpu_plausible()
         jobs = 1 if on_gpu else min(2, default_jobs(), len(seeds) // MIN_SEEDS_OF_A_PROCESS)
-    count = max(1, min(jobs, len(seeds)))
+    return equal_parts(seeds, jobs)
+
+
+def equal_parts(seeds: Sequence[int], count: int) -> Parts:
+    """The seeds in at most `count` populations of equal size."""
+    count = max(1, min(count, len(seeds)))
     ends = [len(seeds) * n // count for n in range(count + 1)]
     return [list(seeds[a:b]) for a, b in itertools.pairwise(ends)]
 
@@ -85,10 +98,43 @@ def train_processes(group: SeedGroup, report: Report) -> None:
         for child in children:
             child.stop_if_started()
         look()
-    for child, part in zip(children, parts[1:], strict=True):
-        if child.process.returncode:
-            missing = [seed for seed in part if seed in group.waiting and not group.is_done(seed)]
-            group.problems |= {seed: problem_of(child, f"seed-{seed}") for seed in missing}
+    for child in children:
+        note_problems(group, child)
+
+
+def train_elsewhere(group: SeedGroup, jobs: int, start: Start, report: Report) -> None:
+    """Train the seeds of a group that wait, each population in a child process.
+
+    Args:
+        group: Gets the problems of seeds without a result.
+        jobs: Processes at a time.
+        start: Starts a child's process where it shall run.
+        report: Shows a line of progress.
+    """
+    waiting = [child_of(group, part) for part in unfinished(group, group.parts or [])]
+
+    def look(child: ChildRun) -> None:
+        for line in child.new_lines():
+            if not line.startswith(AT_INTERRUPTION):
+                report(line)
+
+    def next_child() -> ChildRun | None:
+        return waiting.pop(0) if waiting else None
+
+    def end(child: ChildRun) -> None:
+        if child.process.returncode == 2 and group.is_untrained():
+            raise ValueError(child.problem())  # what is wrong for every seed
+        note_problems(group, child)
+
+    run_children(jobs, next_child, look, end, start)
+
+
+def note_problems(group: SeedGroup, child: ChildRun) -> None:
+    """Note why seeds of a child that has ended have no result."""
+    if child.process.returncode:
+        names = {seed: group.run_dir(seed).name for seed in group.waiting}
+        missing = [s for s in group.waiting if names[s] in child.members and not group.is_done(s)]
+        group.problems |= {seed: problem_of(child, names[seed]) for seed in missing}
 
 
 def train_part(group: SeedGroup, part: Sequence[int], report: Report) -> None:
@@ -129,9 +175,12 @@ def train_members(members: Sequence[tuple[SeedGroup, int]], report: Report) -> N
 
 def child_of(group: SeedGroup, part: Sequence[int]) -> ChildRun:
     """The process that trains the seeds of a part that wait."""
+    seeds = [seed for seed in part if seed in group.waiting]
     words = ["train", group.config.algorithm, "--part-of", str(group.folder)]
-    words += ["--seeds", ",".join(str(seed) for seed in part if seed in group.waiting)]
-    return ChildRun(seeds_text(part), group.folder / f"part-{part[0]}", words)
+    words += ["--seeds", ",".join(map(str, seeds))]
+    words += ["--init", group.init] if group.init else []
+    members = [group.run_dir(seed).name for seed in seeds]
+    return ChildRun(seeds_text(part), group.folder / f"part-{part[0]}", words, members)
 
 
 def problem_of(child: ChildRun, name: str) -> str:

@@ -10,10 +10,11 @@ on the machines' speed nor on the number of actors.
 from __future__ import annotations
 
 import collections
-import copy
+import contextlib
 import dataclasses
 import json
 import math
+import pickle
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ from kytolly.loop.limits import OutOfTime
 from kytolly.policy.base import ActionReader
 from kytolly.policy.batch import Rollout, present, with_present
 
-STORED_BYTES = 80_000  # of weights; less travels with the call
+STORED_BYTES = 80_000  # of weights or rows; what is less travels with the call, as one text
 AFTER_DEATHS = 2**32  # numbers of `stream_seed` from here on are of actors that were made anew
 
 
@@ -157,19 +158,21 @@ class EnvActor:
         if seed is not None:
             self.collector.begin_episodes(seed)
 
-    def collect(self, order: Order) -> Block:
+    def collect(self, sent: Order | bytes) -> Block | bytes:
         """A block of rows, by the weights of the order. `discount` says what terminated."""
+        order: Order = unpacked(sent)
         self.actor.take(order.weights)
         self.collector.rng = order.rng
         self.collector.begin_rollout(order.state)
         self.collector.take_steps()
         restarts = self.env.restarts
-        return Block(
+        block = Block(
             self.collector.rollout(),
             self.collector.take_episodes(),
             self.collector.take_cut(),
             0 if restarts is None else restarts.total,
         )
+        return packed(block, sum(column.nbytes for column in present(block.rollout)))
 
     def begin_episodes(self, seed: int) -> None:
         """Begin new episodes."""
@@ -232,8 +235,9 @@ class ActorEnvs:
 
     def collect(self, order: Order) -> Pending:
         """Let every actor collect a block; returns what `blocks` takes."""
-        # Ray's store pays for what is large and is sent to several.
-        sent = self.ray.put(order) if order.weights.nbytes > STORED_BYTES else order
+        sent = packed(order, order.weights.nbytes)
+        if isinstance(sent, Order):  # Ray's store pays for what is large and is sent to several
+            sent = self.ray.put(sent)
         return Pending(sent, [(actor, actor.collect.remote(sent)) for actor in self.actors])
 
     def blocks(self, pending: Pending) -> list[Block]:
@@ -243,12 +247,15 @@ class ActorEnvs:
         """
         from ray.exceptions import RayActorError
 
+        with contextlib.suppress(RayActorError):  # all at once, where all are alive
+            answers = self.answers([answer for _, answer in pending.calls])
+            return [self._counted(index, unpacked(sent)) for index, sent in enumerate(answers)]
         blocks = []
         for index, (actor, answer) in enumerate(pending.calls):
             cut = False
             while True:
                 try:
-                    block: Block = self.answers([answer])[0]
+                    block: Block = unpacked(self.answers([answer])[0])
                     break
                 except RayActorError as error:
                     if actor is self.actors[index]:  # else the block before has replaced it
@@ -256,11 +263,15 @@ class ActorEnvs:
                         cut = True
                     actor = self.actors[index]
                     answer = actor.collect.remote(pending.order)
-            self._deaths[index] = 0
-            self.restarts.total += block.restarts - self._inner[index]
-            self._inner[index] = block.restarts
-            blocks.append(block._replace(cut=block.cut | cut))
+            blocks.append(self._counted(index, block._replace(cut=block.cut | cut)))
         return blocks
+
+    def _counted(self, index: int, block: Block) -> Block:
+        """The block of an actor, of which the restarts are counted."""
+        self._deaths[index] = 0
+        self.restarts.total += block.restarts - self._inner[index]
+        self._inner[index] = block.restarts
+        return block
 
     def answers(self, references: Sequence[Any]) -> list[Any]:
         """What the actors return; raises what an environment raised there."""
@@ -363,8 +374,8 @@ class ActorCollector(EpisodeEnds):
         if time.perf_counter() > self.deadline:
             raise OutOfTime
         weights = np.concatenate([np.ravel(weight) for weight in self._network.weights])
-        self._pending.append(self.env.collect(Order(weights, state, copy.deepcopy(self.rng))))
-        # The actors draw from the copy.
+        # What is sent is a copy, from which the actors draw.
+        self._pending.append(self.env.collect(Order(weights, state, self.rng)))
         self.behavior.exploration.host_noise(self.rng, (self.steps, self.env.num_envs), state)
 
     def take_steps(self) -> None:
@@ -395,6 +406,19 @@ class ActorCollector(EpisodeEnds):
                 f"{len(self.env.actors)}"
             )
         self.env.ask_all("set_state", state["actors"])
+
+
+def packed(content: Any, nbytes: int) -> Any:
+    """A content with arrays of so many bytes, in the form in which Ray moves it at least cost.
+
+    Ray's own pickling costs more than moving a little; of much it moves the arrays without a copy.
+    """
+    return content if nbytes > STORED_BYTES else pickle.dumps(content, pickle.HIGHEST_PROTOCOL)
+
+
+def unpacked(sent: Any) -> Any:
+    """The content that was packed."""
+    return pickle.loads(sent) if isinstance(sent, bytes) else sent
 
 
 def sendable_source(env: GymSource) -> bytes:

@@ -102,6 +102,11 @@ def connect(address: str) -> ModuleType:
     return ray
 
 
+def starts_here(address: str) -> bool:
+    """True where `connect` starts a new cluster of this machine."""
+    return address == "ray" and not os.environ.get("RAY_ADDRESS")
+
+
 @contextlib.contextmanager
 def joined(address: str) -> Iterator[ModuleType]:
     """Ray, connected to a cluster while this lasts; a connection that exists stays.
@@ -115,27 +120,38 @@ def joined(address: str) -> Iterator[ModuleType]:
         return
     connect(address)
     try:
-        for line in refuse_other_versions(cluster_nodes(ray), versions_here()):
-            warnings.warn(line, stacklevel=3)
+        if not starts_here(address):
+            for line in refuse_other_versions(cluster_nodes(ray), versions_here()):
+                warnings.warn(line, stacklevel=3)
         yield ray
     finally:
         ray.shutdown()
 
 
-def cluster_nodes(ray: ModuleType) -> list[Node]:
-    """The nodes that are alive, and what each says of itself."""
+def cluster_nodes(ray: ModuleType, versions: dict[str, str] | None = None) -> list[Node]:
+    """The nodes that are alive, and what each says of itself.
+
+    Args:
+        ray: Ray, connected.
+        versions: Those of all nodes, where they are known; None: each is asked, which takes a
+            process there.
+    """
     alive = [node for node in ray.nodes() if node["Alive"]]
-    looks = [_versions_there(ray, node["NodeID"]) for node in alive]
-    done = set(ray.wait(looks, num_returns=len(looks), timeout=NODE_SECONDS)[0])
+    if versions is not None:
+        answers = [versions] * len(alive)
+    else:
+        looks = [_versions_there(ray, node["NodeID"]) for node in alive]
+        done = set(ray.wait(looks, num_returns=len(looks), timeout=NODE_SECONDS)[0])
+        answers = [ray.get(look) if look in done else None for look in looks]
     return [
         Node(
             f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})",
             node["Resources"].get("CPU", 0.0),
             node["Resources"].get("GPU", 0.0),
             node["Resources"].get("memory", 0.0),
-            ray.get(look) if look in done else None,
+            answer,
         )
-        for node, look in zip(alive, looks, strict=True)
+        for node, answer in zip(alive, answers, strict=True)
     ]
 
 

@@ -1,5 +1,6 @@
 """`--on`: seeds and trials on the nodes of a Ray cluster, here two of one core on this machine."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -10,11 +11,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from kytolly.machine.cluster import Node, import_ray, refuse_other_versions
 from kytolly.machine.doctor import check_cluster
 from kytolly.machine.hardware import usable_cores
+from tests.helpers.cases import rest_learning
 from tests.helpers.commands import SHORT_PPO, kytolly
 
 if importlib.util.find_spec("ray") is None:
@@ -35,19 +39,39 @@ def cluster():
 
 
 def tensors(run_dir):
-    """Names and contents of the tensors of a run's checkpoints."""
-    files = sorted((Path(run_dir) / "checkpoints").glob("ckpt-*.data-*"))
-    return [(file.name, file.read_bytes()) for file in files]
+    """The bytes of the tensors of a run's checkpoints, by name.
+
+    The names of layers are left out: Keras counts them, and a population that resumes makes others.
+    """
+    found = []
+    for index in sorted((Path(run_dir) / "checkpoints").glob("ckpt-*.index")):
+        reader = tf.train.load_checkpoint(str(index.with_suffix("")))
+        names = sorted(set(reader.get_variable_to_shape_map()) - {"_CHECKPOINTABLE_OBJECT_GRAPH"})
+        found.append((index.name, [(n, np.asarray(reader.get_tensor(n)).tobytes()) for n in names]))
+    return found
 
 
-def test_seeds_on_two_nodes_are_those_without_a_cluster(cluster, tmp_path):
-    on = ["--on", cluster.address]
-    there = kytolly(*TRAIN, "--seeds", "0-1", "--log-dir", "there", *on, cwd=tmp_path)
-    assert there.status == 0, there.errors
-    assert "cluster of 2 nodes, room for 2 runs" in there.errors
-    here = kytolly(*TRAIN, "--seeds", "0-1", *APART, "--log-dir", "here", cwd=tmp_path)
-    assert json.loads(here.out)["best"] == json.loads(there.out)["best"]
-    for seed in range(2):
+@pytest.mark.parametrize(
+    ("seeds", "here", "there"),
+    rest_learning(
+        [
+            ("0-1", APART, ["--apart"]),
+            ("0-1", ["--jobs", "2"], []),
+            ("0-3", ["--jobs", "2"], []),
+            ("0-7", APART, ["--apart"]),
+        ],
+        [("0-1", ["--jobs", "2"], [])],
+    ),
+)
+def test_seeds_on_two_nodes_are_those_without_a_cluster(seeds, here, there, cluster, tmp_path):
+    words = [*TRAIN, "--seeds", seeds]
+    far = kytolly(*words, *there, "--log-dir", "there", "--on", cluster.address, cwd=tmp_path)
+    assert far.status == 0, far.errors
+    assert "cluster of 2 nodes, room for 2 runs" in far.errors
+    assert ("together, in 2 programs" in far.errors) == (not there)
+    near = kytolly(*words, *here, "--log-dir", "here", cwd=tmp_path)
+    assert json.loads(near.out)["best"] == json.loads(far.out)["best"]
+    for seed in range(int(seeds[-1]) + 1):
         home = tmp_path / f"there/seed-{seed}"
         assert tensors(home) == tensors(tmp_path / f"here/seed-{seed}") != []
         # The paths in what came home are those of the driver.
@@ -92,12 +116,13 @@ LONG += ["--evaluation-interval-env-steps", "60000", "--seeds", "0-1", "--json"]
 MINUTES = 3 * 60
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    """The newest tensors of two seeds that nothing disturbed, without a cluster."""
+@pytest.fixture(scope="module", params=[["--apart"], ["--together"]], ids=["apart", "together"])
+def undisturbed(request, tmp_path_factory):
+    """How two seeds train, and the newest tensors of those that nothing disturbed here."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    assert kytolly(*LONG, *APART, "--log-dir", "g", cwd=folder).status == 0
-    return [tensors(folder / f"g/seed-{seed}")[-1] for seed in range(2)]
+    jobs = ["--jobs", str(usable_cores())]
+    assert kytolly(*LONG, *request.param, *jobs, "--log-dir", "g", cwd=folder).status == 0
+    return request.param, [tensors(folder / f"g/seed-{seed}")[-1] for seed in range(2)]
 
 
 def start_driver(words, cwd):
@@ -113,16 +138,26 @@ def wait_until(happened):
         time.sleep(0.1)
 
 
-def kill_one_run():
-    """Kill the Ray process that watches one of the runs."""
+def watching_processes():
+    """The Ray processes that watch runs."""
+    found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            title = (folder / "cmdline").read_bytes()
-        except OSError:
-            continue
-        if title.startswith(b"ray::NodeRun"):
-            return os.kill(int(folder.name), signal.SIGKILL)
-    raise AssertionError("no run was found")
+        with contextlib.suppress(OSError):
+            if (folder / "cmdline").read_bytes().startswith(b"ray::NodeRun"):
+                found.append(int(folder.name))
+    return found
+
+
+def test_one_process_of_ray_watches_one_run_after_the_other(cluster, tmp_path):
+    words = [*TRAIN, "--seeds", "0-1", "--apart", "--jobs", "1", "--on", cluster.address]
+    driver = start_driver(words, tmp_path)
+    seen = set()
+    while driver.poll() is None:
+        seen |= set(watching_processes())
+        time.sleep(0.05)
+    out, errors = driver.communicate()
+    assert driver.returncode == 0, errors.decode()
+    assert len(json.loads(out)["runs"]) == 2 and len(seen) == 1
 
 
 @pytest.mark.learning
@@ -130,13 +165,14 @@ def kill_one_run():
 def test_what_dies_costs_what_came_after_the_newest_checkpoint(
     dies, cluster, undisturbed, tmp_path
 ):
+    how, expected = undisturbed
     on, folder = ["--on", cluster.address], tmp_path / "g"
-    driver = start_driver([*LONG, "--log-dir", "g", *on], tmp_path)
+    driver = start_driver([*LONG, *how, "--log-dir", "g", *on], tmp_path)
     homes = [folder / f"seed-{seed}/checkpoints" for seed in range(2)]
     wait_until(lambda: all(any(home.glob("ckpt-*.json")) for home in homes))
     assert not any((home.parent / "result.json").exists() for home in homes)
     if dies == "run":
-        kill_one_run()
+        os.kill(watching_processes()[0], signal.SIGKILL)
     elif dies == "node":
         cluster.remove_node(cluster.second, allow_graceful=False)
     else:
@@ -145,10 +181,12 @@ def test_what_dies_costs_what_came_after_the_newest_checkpoint(
         resumed = ["train", "ppo", "--resume", "g", "--seeds", "0-1", "--json", *on]
         driver = start_driver(resumed, tmp_path)
     out, errors = driver.communicate(timeout=MINUTES)
+    if dies == "node":
+        cluster.second = cluster.add_node(num_cpus=1, num_gpus=0)
     assert driver.returncode == 0, errors.decode()
     assert (b"goes on elsewhere" in errors) == (dies != "driver")
     newest = [tensors(folder / f"seed-{seed}")[-1] for seed in range(2)]
-    assert newest == undisturbed
+    assert newest == expected
     assert len(json.loads(out)["runs"]) == 2
 
 
@@ -181,7 +219,10 @@ def test_an_address_that_does_not_answer_is_said_at_once(tmp_path):
     [
         (["--on", "ray"], "--on is for several runs"),
         (["--seeds", "0-1", "--run-gpus", "1"], "--run-gpus is for a cluster"),
-        (["--seeds", "0-1", "--on", "ray", "--together"], "--together makes the seeds one program"),
+        (
+            ["--seeds", "0-1", "--on", "ray", "--together", "--loop", "host"],
+            "expected runs that one program can train",
+        ),
         (["--seeds", "0-1", "--on", "tcp://a"], "expected ray, ray://HOST:PORT or HOST:PORT"),
     ],
 )

@@ -17,10 +17,13 @@ def test_seeds_that_never_solved_count_as_endless():
 
 
 @pytest.mark.learning
-def test_each_seed_is_trained_and_its_last_weights_are_played(capsys):
+@pytest.mark.parametrize("on", [[], ["--on", "ray"]], ids=["here", "cluster"])
+def test_each_seed_is_trained_and_its_last_weights_are_played(on, capsys):
+    if on:
+        pytest.importorskip("ray")
     small = ["--hidden-units", "4", "--batch-size", "8", "--warmup-env-steps", "64", "--no-xla"]
     flags = ["dqn", "--env", "CartPole-v1", "--total-env-steps", "160", *small]
-    assert main(["--solved", "1", "3,5", *flags]) == 0
+    assert main(["--solved", "1", *on, "3,5", *flags]) == 0
     *seeds, best, last, solved = capsys.readouterr().out.splitlines()
     first, second = map(json.loads, seeds)
     assert (first["seed"], second["seed"]) == (3, 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -22,7 +22,7 @@ from kytolly.policy.distributions import Distribution
 if TYPE_CHECKING:
     from kytolly.agent.memory_state import MemoryStates, State
 
-Entries = Mapping[str, Any]  # arrays or numbers by name, and Dicts of these
+Entries = Mapping[str, Any] | Sequence[Any]  # of a Dict or Tuple: arrays, numbers and Entries
 Observation = ArrayLike | Entries  # one, or a batch of them, as an environment returns it
 Seed = int | np.random.Generator | None
 
@@ -31,11 +31,12 @@ class InferencePolicy:
     """Acts, and says what it thinks of observations and actions.
 
     Every method takes one observation, or a batch of them, as the environment returns them: an
-    array or a number, or for Dict observations a dict of these, `action_mask` among them where
-    there are masks. An environment that has its masks beside its observation is asked about
-    {"observation": obs, "action_mask": mask}. For one observation the results lack the axis `B`.
-    Whatever training does to observations (one-hot numbers, normalization) and to actions (masks,
-    bounds) is inside; observations that are one-hot already, as floats, are taken too.
+    array or a number, for Dict observations a dict of these, `action_mask` among them where there
+    are masks, and for Tuple observations a tuple. A batch is what a vector environment returns, or
+    a list of dicts or tuples. An environment that has its masks beside its observation is asked
+    about {"observation": obs, "action_mask": mask}. For one observation the results lack the axis
+    `B`. Whatever training does to observations (one-hot numbers, normalization) and to actions
+    (masks, bounds) is inside; observations that are one-hot already, as floats, are taken too.
 
     Args:
         network: Built Keras model whose output, or first output, is [B, P].
@@ -326,32 +327,38 @@ class InferencePolicy:
 
 
 def entries(given: Observation, names: Collection[str], method: str) -> dict[str, ArrayLike]:
-    """The entries of a Dict observation by name; those of a Dict within it are "outer/inner".
+    """The entries of a Dict or Tuple observation by name; those of one within it "outer/inner".
 
     Raises:
         ValueError: One is missing.
     """
+    if isinstance(given, list) and given and all(isinstance(one, Mapping | tuple) for one in given):
+        rows = [entries(one, names, method) for one in given]
+        return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in names}
     result: dict[str, ArrayLike] = {}
 
-    def collect(values: Entries, before: str) -> None:
-        for key, value in values.items():
+    def collect(values: Any, before: str) -> None:  # Entries
+        for key, value in values.items() if isinstance(values, Mapping) else enumerate(values):
             if (name := f"{before}{key}") in names:
                 result[name] = value
-            elif isinstance(value, Mapping):
+            elif isinstance(value, Mapping | tuple | list):
                 collect(value, f"{name}/")
 
-    values = given if isinstance(given, Mapping) else {}
-    beside = values.get("observation")  # a Dict, with the mask beside it
+    values: Any = given if isinstance(given, Mapping | tuple | list) else {}
+    beside = values.get("observation") if isinstance(values, Mapping) else None
     if isinstance(beside, Mapping) and not any(n.partition("/")[0] == "observation" for n in names):
+        # A Dict, with the mask beside it.
         values = {**beside, **{k: v for k, v in values.items() if k != "observation"}}
     collect(values, "")
     if len(result) < len(names):
         missing = sorted(set(names) - result.keys())
         hint = " Give {'observation': obs, 'action_mask': mask}, with the mask that the environment"
         hint += " has for it, as in its info."
+        is_tuple = all(name.partition("/")[0].isdecimal() for name in names)
         raise ValueError(
-            f"{method}() got an observation without {', '.join(missing)}, expected a dict with "
-            f"{', '.join(names)}.{hint if ACTION_MASK in missing else ''}"
+            f"{method}() got an observation without {', '.join(missing)}, expected a "
+            f"{'tuple' if is_tuple else 'dict'} with {', '.join(names)}."
+            f"{hint if ACTION_MASK in missing else ''}"
         )
     if isinstance(mask := result.get(ACTION_MASK), tuple):  # one for each component of the action
         result[ACTION_MASK] = np.concatenate([np.asarray(part) for part in mask], axis=-1)

@@ -23,10 +23,13 @@ class Encoding(NamedTuple):
 
     def one_hot(self, values: np.ndarray) -> np.ndarray | None:
         """[..., sum(counts)] float32 of integers [..., *shape]; None where one is out of range."""
+        if values.dtype.kind not in "iu":
+            return None
         counts, starts, offsets = _as_arrays(self.counts, self.starts)
         batch = values.shape[: values.ndim - len(self.shape)]
-        index = values.reshape(-1, len(counts)) - starts
-        if values.dtype.kind not in "iu" or ((index < 0) | (index >= counts)).any():
+        # As int64: NumPy makes floats of the difference of uint64 and int64.
+        index = values.reshape(-1, len(counts)).astype(np.int64, copy=False) - starts
+        if ((index < 0) | (index >= counts)).any():
             return None
         rows, size = len(index), sum(self.counts)
         result, ones = np.zeros(rows * size, np.float32), index + offsets

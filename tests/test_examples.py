@@ -16,6 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("[!s]*.py"))  # what serves: tests/de
 GUIDES = [
     "getting_started.md",
     "your_environment.md",
+    "memory_tasks.md",
     "your_keras_model.md",
     "recipes.md",
     "custom_parts.md",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,8 @@ from kytolly.environment.spec import (
     num_choices,
 )
 
-_SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary or a Dict of these"
+_SUPPORTED = "Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of these"
 _ONE_HOT = spaces.Discrete | spaces.MultiDiscrete
-_FLATTEN = "wrap the environment in gymnasium.wrappers.FlattenObservation, which makes it a Box"
 MAX_NUMBERS = 2**24  # of an observation
 _SMALL = 127  # largest integer of a grid
 _FEW = 16  # numbers that Python sums faster than NumPy multiplies them
@@ -221,11 +220,11 @@ class MaskForm:
 
 
 class DictForm:
-    """The form in which observations of a Dict space reach the agent: a dict of arrays.
+    """The form in which observations of a Dict or Tuple space reach the agent: a dict of arrays.
 
     Between environment and agent they are the rows of one structured array, which can be copied
-    and indexed like the array of any other observation. An entry of a Dict within the Dict has
-    the name "outer/inner".
+    and indexed like the array of any other observation. The parts of a Tuple are named by their
+    numbers, from "0" on. An entry of a Dict or Tuple within another has the name "outer/inner".
 
     Args:
         space: The observation space of one environment.
@@ -239,7 +238,7 @@ class DictForm:
     shape = ()
     ready_shape = None
 
-    def __init__(self, space: spaces.Dict, name: str, action: ActionSpace):
+    def __init__(self, space: spaces.Dict | spaces.Tuple, name: str, action: ActionSpace):
         self.name = name
         leaves = dict(_leaves(space))
         _require_names(leaves, name)
@@ -268,14 +267,15 @@ class DictForm:
         """New structured array [] of one raw observation, or [rows] of a batch of them."""
         result = np.empty(() if rows is None else (rows,), self.dtype)
         for entry, path in self._paths:
-            value = raw
+            value: Any = raw
             for key in path:
-                if not isinstance(value, Mapping) or key not in value:
+                try:
+                    value = value[key]
+                except (LookupError, TypeError) as error:
                     raise EnvironmentFault(
                         f"{self.name} returned an observation without the entry {entry!r} of its "
                         f"observation space: {raw}."
-                    )
-                value = value[key]
+                    ) from error
             result[entry] = self._forms[entry].encode(value, rows)
         return result
 
@@ -307,7 +307,7 @@ def observation_form(
         ValueError: The space is not supported, or has a mask for actions that take none.
         EnvironmentFault: Its mask has the wrong shape.
     """
-    if isinstance(space, spaces.Dict):
+    if isinstance(space, spaces.Dict | spaces.Tuple):
         return DictForm(space, name, action)
     return ObservationForm(space, name)
 
@@ -364,11 +364,12 @@ def all_finite(values: np.ndarray) -> bool:
 def _leaves(
     space: spaces.Space, path: tuple[object, ...] = ()
 ) -> Iterator[tuple[tuple[object, ...], spaces.Space]]:
-    """Path and space of every entry that is no Dict."""
-    if not isinstance(space, spaces.Dict):
+    """Path and space of every entry that is no Dict or Tuple."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
         yield path, space
         return
-    for key, inner in space.spaces.items():
+    is_dict = isinstance(space, spaces.Dict)
+    for key, inner in space.spaces.items() if is_dict else enumerate(space.spaces):
         yield from _leaves(inner, (*path, key))
 
 
@@ -389,8 +390,6 @@ def _require_names(paths: Iterable[tuple[object, ...]], name: str) -> None:
 
 def _unsupported_space(name: str, entry: str | None, space: spaces.Space | None) -> str:
     help_text = "write a wrapper that turns it into one of these"
-    if isinstance(space, spaces.Tuple):
-        help_text = _FLATTEN
     what = f"the observations of {name} are"
     if entry is not None:
         what = f"the entry {entry!r} of the observations of {name} is"

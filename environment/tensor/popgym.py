@@ -74,15 +74,23 @@ class CardGame:
         """The game of the hard level."""
         return cls("Hard")
 
-    def make_spec(self, counts: tuple[int, ...], actions: int) -> EnvSpec:
-        """The spec of a game that shows one number below each of `counts`."""
-        shape = () if len(counts) == 1 else (len(counts),)
-        encoding = Encoding(shape, counts, (0,) * len(counts))
+    def make_spec(self, numbers: dict[str, tuple[int, ...]], actions: int) -> EnvSpec:
+        """The spec of a game that shows numbers as one-hot.
+
+        Args:
+            numbers: How many values each number of an entry has; the entry "" is the observation.
+            actions: How many actions there are.
+        """
+        obs = {name: tf.TensorSpec([sum(counts)], tf.float32) for name, counts in numbers.items()}
+        encodings = (
+            (name, Encoding((len(counts),) if len(counts) > 1 else (), counts, (0,) * len(counts)))
+            for name, counts in numbers.items()
+        )
         return EnvSpec(
             name=f"popgym-{type(self).__name__}{self.level}-v0",
-            obs=tf.TensorSpec([sum(counts)], tf.float32),
+            obs=obs.get("", obs),
             action=Discrete(actions),
-            encodings=(("", encoding),),
+            encodings=tuple(encodings),
         )
 
 
@@ -106,7 +114,7 @@ class RepeatPrevious(CardGame):
         """Make the game of one of the levels `Easy`, `Medium` and `Hard`."""
         super().__init__(level)
         self.k = (4, 32, 64)[LEVELS.index(level)]
-        self.spec = self.make_spec((SUITS,), SUITS)
+        self.spec = self.make_spec({"": (SUITS,)}, SUITS)
 
     def reset(self, uniform: tf.Tensor) -> RepeatState:
         """States of new games, in which one card is dealt."""
@@ -144,16 +152,16 @@ class AutoencodeState(NamedTuple):
 class Autoencode(CardGame):
     """A deck is dealt card by card; then the agent names all suits in reverse order.
 
-    Observations: whether the deck is still dealt (1) or its suits are asked for (0), and the suit
-    of the newest card, 0 after the first answer; both one-hot, [E, 6]. Actions: the four suits. An
-    answer pays 1 / cards where it is right and minus that where it is wrong: a perfect game
-    returns 1. An episode terminates with the last answer.
+    Observations, one-hot, named as the parts of a Tuple: "0" [E, 2] whether the deck is still dealt
+    (1) or its suits are asked for (0), and "1" [E, 4] the suit of the newest card, 0 after the
+    first answer. Actions: the four suits. An answer pays 1 / cards where it is right and minus that
+    where it is wrong: a perfect game returns 1. An episode terminates with the last answer.
     """
 
     def __init__(self, level: str):
         """Make the game of one of the levels `Easy`, `Medium` and `Hard`: 1, 2 or 3 decks."""
         super().__init__(level)
-        self.spec = self.make_spec((2, SUITS), SUITS)
+        self.spec = self.make_spec({"0": (2,), "1": (SUITS,)}, SUITS)
 
     def reset(self, uniform: tf.Tensor) -> AutoencodeState:
         """States of new games, in which one card is dealt."""
@@ -164,11 +172,11 @@ class Autoencode(CardGame):
         stack = tf.concat([_column(suit), empty], axis=-1)
         return AutoencodeState(without_card(decks, suit), stack, tf.zeros([num_envs], tf.int32))
 
-    def observe(self, state: AutoencodeState) -> tf.Tensor:
-        """Observations [E, 6]."""
+    def observe(self, state: AutoencodeState) -> dict[str, tf.Tensor]:
+        """Observations: "0" [E, 2] and "1" [E, 4]."""
         dealing = tf.cast(tf.reduce_sum(state.cards, axis=-1) > 0, tf.int32)
         suit = tf.where(state.asked > 0, 0, tf.cast(state.stack[:, 0], tf.int32))
-        return tf.concat([tf.one_hot(dealing, 2), tf.one_hot(suit, SUITS)], axis=-1)
+        return {"0": tf.one_hot(dealing, 2), "1": tf.one_hot(suit, SUITS)}
 
     def step(self, state: AutoencodeState, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Next state, reward [E] and terminated [E] after a card or an answer."""
@@ -213,7 +221,7 @@ class CountRecall(CardGame):
         super().__init__(level)
         self.kinds = (COLORS, SUITS, RANKS)[LEVELS.index(level)]
         self.of_kind = self.num_cards // self.kinds
-        self.spec = self.make_spec((self.kinds, self.kinds), self.of_kind + 1)
+        self.spec = self.make_spec({"": (self.kinds, self.kinds)}, self.of_kind + 1)
 
     def reset(self, uniform: tf.Tensor) -> CountState:
         """States of new games, in which one card and one question are dealt."""
@@ -259,7 +267,7 @@ class HigherLower(CardGame):
     def __init__(self, level: str):
         """Make the game of one of the levels `Easy`, `Medium` and `Hard`."""
         super().__init__(level)
-        self.spec = self.make_spec((RANKS,), 2)
+        self.spec = self.make_spec({"": (RANKS,)}, 2)
 
     def reset(self, uniform: tf.Tensor) -> HigherLowerState:
         """States of new games, in which one card is dealt."""

@@ -28,6 +28,20 @@ SPACES = {
     "dict": spaces.Dict({"n": NUMBER, "x": spaces.Box(-1.0, 1.0, (2,)), "s": spaces.Discrete(4)}),
     "nested": spaces.Dict({"a": spaces.Dict({"n": NUMBER}), "s": spaces.Box(-1.0, 1.0, ())}),
     "mask": spaces.Dict({"observation": NUMBER, "action_mask": spaces.MultiBinary(2)}),
+    "tuple": spaces.Tuple([NUMBER, spaces.Discrete(2), spaces.Discrete(4)]),
+    "tuple of one": spaces.Tuple([spaces.MultiDiscrete([2, 3])]),
+    "tuple in dict": spaces.Dict(
+        {"a": spaces.Tuple([NUMBER, spaces.Box(-1.0, 1.0, (2,))]), "b": spaces.MultiBinary(3)}
+    ),
+    "dict in tuple": spaces.Tuple(
+        [spaces.Tuple([NUMBER, NUMBER]), spaces.Dict({"x": spaces.Box(-1.0, 1.0, ())})]
+    ),
+    "masked tuple": spaces.Dict(
+        {
+            "observation": spaces.Tuple([NUMBER, spaces.Discrete(2)]),
+            "action_mask": spaces.MultiBinary(2),
+        }
+    ),
 }
 
 
@@ -79,6 +93,8 @@ def encoded(space, spec, observations):
 
 def stacked(observations):
     """A batch as a vector environment returns it."""
+    if isinstance(observations[0], tuple):
+        return tuple(stacked(parts) for parts in zip(*observations, strict=True))
     if not isinstance(observations[0], dict):
         return np.stack(observations)
     return {name: stacked([obs[name] for obs in observations]) for name in observations[0]}
@@ -93,10 +109,8 @@ def row(batch, index):
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo"])
 @pytest.mark.parametrize("kind", SPACES)
 def test_raw_observations_are_encoded_as_in_training(kind, algorithm):
-    if (kind, algorithm) == ("mask", "dqn"):
-        pytest.skip("DQN takes no masks")
     env = Shows(SPACES[kind])
-    spec = make_host_env(env).spec
+    spec = make_host_env(env, masks=True).spec
     agent = make_agent(make_config({"algorithm": algorithm, "hidden_units": [8]}), spec)
     env.reset(seed=1)
     observations = [env.observed() for _ in range(7)]
@@ -106,6 +120,8 @@ def test_raw_observations_are_encoded_as_in_training(kind, algorithm):
     for method in methods:
         expected = method(batch)
         np.testing.assert_allclose(method(stacked(observations)), expected, rtol=1e-5, atol=1e-6)
+        if isinstance(observations[0], dict | tuple):
+            np.testing.assert_allclose(method(observations), expected, rtol=1e-5, atol=1e-6)
         for index, obs in enumerate(observations):
             np.testing.assert_allclose(method(obs), expected[index], rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(
@@ -115,6 +131,26 @@ def test_raw_observations_are_encoded_as_in_training(kind, algorithm):
         actions = agent.act(batch)
         expected = agent.log_prob(batch, actions)
         np.testing.assert_allclose(agent.log_prob(stacked(observations), actions), expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "lacks"),
+    [
+        ("tuple", (0, 1), "without 2, expected a tuple with 0, 1, 2"),
+        ("tuple", 1, "without 0, 1, 2, expected a tuple with"),
+        (
+            "tuple in dict",
+            {"a": (0,), "b": [0, 1, 0]},
+            "without a/1, expected a dict with a/0, a/1",
+        ),
+        ("tuple", (0, 1, 4), "'2' of 4, expected an integer from 0 to 3"),
+        ("tuple", (0, [1, 0], [3, 2, 1]), r"shape 0 \(3,\), 1 \(2, 2\), 2 \(3, 4\)"),
+    ],
+)
+def test_a_tuple_that_lacks_a_part_or_has_a_wrong_one_is_refused(kind, given, lacks):
+    agent = make_agent(DQNConfig(hidden_units=(8,)), make_host_env(Shows(SPACES[kind])).spec)
+    with pytest.raises(ValueError, match=lacks):
+        agent.act(given)
 
 
 def test_as_many_numbers_as_a_number_has_values_are_a_batch():

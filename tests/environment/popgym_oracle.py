@@ -21,7 +21,9 @@ class Dealer:
 
 
 def played(env, dealt, actions):
-    """Observations [T + 1, E, *obs], rewards [T, E] and ends [T, E] of games in tensor code.
+    """Observations [T + 1, E, O], rewards [T, E] and ends [T, E] of games in tensor code.
+
+    The parts of a Tuple of observations are joined.
 
     Args:
         env: A card game in tensor code.
@@ -42,13 +44,18 @@ def played(env, dealt, actions):
 
     step = tf.function(env.step, jit_compile=True, autograph=False)
     state = env.reset(draws(dealt[0]))
-    seen, rewards, ends = [env.observe(state).numpy()], [], []
+    seen, rewards, ends = [joined(env.observe(state))], [], []
     for cards, action in zip(dealt[1:], actions, strict=True):
         state, reward, ended = step(state, tf.constant(action, tf.int32), draws(cards))
-        seen.append(env.observe(state).numpy())
+        seen.append(joined(env.observe(state)))
         rewards.append(reward.numpy())
         ends.append(ended.numpy())
     return np.array(seen), np.array(rewards), np.array(ends)
+
+
+def joined(obs):
+    """Observations [E, O], those of a Tuple one after another."""
+    return np.concatenate(tf.nest.flatten(obs), axis=-1)
 
 
 class PackageGame:

@@ -91,8 +91,17 @@ def test_one_array_for_all_observations_is_a_warning():
 
 
 def test_spaces_that_no_agent_can_handle_end_the_check():
-    found = check_env("Blackjack-v1", steps=10)
-    assert [f.level for f in found] == ["error"] and "FlattenObservation" in found[0].text
+    class Told(Predictable):
+        observation_space = gymnasium.spaces.Text(4)
+
+    found = check_env(Told, steps=10)
+    assert [f.level for f in found] == ["error"] and "a Text space" in found[0].text
+
+
+def test_a_tuple_of_numbers_is_no_fault():
+    found = check_env("Blackjack-v1", steps=200)
+    assert {f.level for f in found} == {"ok"}
+    assert "0: float32 [32], 1: float32 [11], 2: float32 [2]" in found[0].text
 
 
 class Unsavable(Predictable):

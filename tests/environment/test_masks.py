@@ -263,9 +263,9 @@ BAD_SPACES = [
         "the entry 'words' of the observations of Spaced is .*a Text space; supported are Box",
     ),
     (
-        {"a": spaces.Discrete(2), "b": spaces.Dict(c=spaces.Tuple([spaces.Discrete(2)]))},
+        {"a": spaces.Discrete(2), "b": spaces.Dict(c=spaces.Tuple([spaces.Text(4)]))},
         ValueError,
-        "the entry 'b/c' of the observations .*a Tuple space.*FilterObservation",
+        "the entry 'b/c/0' of the observations .*a Text space.*FilterObservation",
     ),
     ({"action_mask": BITS}, ValueError, "expected at least one entry to observe"),
     (

@@ -1,18 +1,22 @@
 """Tasks that need memory: by hand, against Gymnasium's environments, and against `popgym`."""
 
+import subprocess
+import sys
+
 import gymnasium
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from kytolly.environment.check import check_environment
+from kytolly.environment.gym.spaces import observation_form
 from kytolly.environment.gym.wrapped import wrapped_source
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
 from kytolly.environment.spec import Discrete
 from kytolly.environment.tensor.popgym import drawn_kind, without_card
 from kytolly.environment.tensor.stepping import reset_all, step_and_reset
 from kytolly.environment.tensor.t_maze import EAST, NORTH, SOUTH, WEST
-from tests.environment.popgym_oracle import played, recorded
+from tests.environment.popgym_oracle import joined, played, recorded
 
 NAMES = [
     name
@@ -37,7 +41,8 @@ def test_each_task_is_an_environment_that_many_agents_can_map(name):
 
     together = tf.vectorized_map(first_reward_and_obs, uniform, fallback_to_while_loop=False)
     for member in range(2):
-        for one, other in zip(first_reward_and_obs(uniform[member]), together, strict=True):
+        alone = tf.nest.flatten(first_reward_and_obs(uniform[member]))
+        for one, other in zip(alone, tf.nest.flatten(together), strict=True):
             np.testing.assert_allclose(other[member], one, rtol=1e-6)
 
 
@@ -175,8 +180,14 @@ def test_card_games_are_those_of_the_package(title, level):
         np.stack(columns, axis=1) for columns in zip(*records, strict=True)
     )
     ours = played(env, dealt, actions)
-    (_, encoding), *_ = env.spec.encodings
-    np.testing.assert_array_equal(ours[0], encoding.one_hot(obs))
+    form = observation_form(game.observation_space, name, env.spec.action)
+    assert (form.spec, form.encodings) == (env.spec.obs, env.spec.encodings)
+    flat = (
+        form.agent_view(form.encode(tuple(one) if isinstance(form.spec, dict) else one))
+        for one in obs.reshape(-1, *obs.shape[2:])
+    )
+    expected = np.stack([joined(one) for one in flat]).reshape(ours[0].shape)
+    np.testing.assert_array_equal(ours[0], expected)
     np.testing.assert_allclose(ours[1], rewards, rtol=1e-6)
     np.testing.assert_array_equal(ours[2], ends)
     assert env.spec.action.count == game.action_space.n
@@ -204,6 +215,14 @@ def test_position_only_cartpole_is_the_packages(level):
     assert ends.any() and not ends.all()
     game.reset(seed=0)
     assert game.max_episode_length == env.spec.max_episode_steps
+
+
+def test_an_id_of_the_package_is_found_without_importing_it():
+    pytest.importorskip("popgym")
+    code = "from kytolly.environment.gym.make import registered_spec as find; import sys; "
+    code += "print('popgym' in sys.modules, find('popgym-HigherLowerHard-v0').entry_point)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["False", "popgym.envs.higher_lower:HigherLowerHard"]
 
 
 def walk(env, moves, north):

@@ -136,7 +136,7 @@ class RunConfig(Settings):
         "after", "the memory's place: before the hidden layers, or after all of them but the last"
     )
     memory_length: Annotated[int, Meta(ge=1, le=10**4), "env steps"] | None = setting(
-        None, "steps that gradients go back through the memory; none: a rollout, or 32 from replay"
+        None, "steps that gradients go back through the memory; none: a rollout, or 16 from replay"
     )
     memory_inputs: bool = setting(False, "show the memory the previous action and reward too")
     schedules: Annotated[dict[str, Any] | str, SCHEDULES] | None = setting(

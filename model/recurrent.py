@@ -6,6 +6,7 @@ Time is not here: `policy.sequences` repeats the step.
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import keras
 from keras import ops
@@ -369,6 +370,6 @@ class CustomMemoryNetwork(RecurrentNetwork):
         self.model.update_statistics(split_state(obs)[0])
 
     def get_config(self):
-        model = keras.saving.serialize_keras_object(self.model)
+        model = cast(dict, keras.saving.serialize_keras_object(self.model))
         model.pop("build_config", None)  # Keras builds models of one argument; see `build`
         return {**super().get_config(), "model": model, "state_units": self.state_units}

@@ -134,14 +134,21 @@ print(f"sign north: turns {names[action[0]]}; sign south: turns {names[action[1]
 
 # %%
 difference = memories[:, 0] - memories[:, 1]  # [T, S]
-units = np.argsort(-np.abs(difference[-1]))[:5]
+units = np.argsort(-np.abs(difference[-1]))[:4]
 figure = Figure(figsize=(10, 3), layout="constrained")
 unit_ax, distance_ax = figure.subplots(1, 2)
 for color, unit in enumerate(units):
     unit_ax.plot(memories[:, 0, unit], color=f"C{color}", label=f"unit {unit}")
     unit_ax.plot(memories[:, 1, unit], color=f"C{color}", ls="--")
-unit_ax.set_ylabel("memory (full: north, dashed: south)")
-unit_ax.legend(frameon=False, fontsize="small")
+unit_ax.set_ylabel("memory (solid: north, dashed: south)")
+unit_ax.legend(
+    frameon=False,
+    fontsize="small",
+    ncols=4,
+    columnspacing=1,
+    loc="lower left",
+    bbox_to_anchor=(0, 1),
+)
 distance_ax.plot(np.linalg.norm(difference, axis=-1))
 distance_ax.set_ylim(bottom=0)
 distance_ax.set_ylabel("distance of the memories")

@@ -80,14 +80,15 @@ def test_python_blocks_of_the_guide_run_in_order(name, short_runs):
     assert short_runs
 
 
-@pytest.mark.parametrize(
-    "algorithm", [name for name in ALGORITHMS if name not in ("ddqn", "ppo-kl")]
-)
-def test_the_page_of_an_algorithm_states_the_defaults(algorithm):
-    config = make_config({"algorithm": algorithm})
-    page = (ROOT / "docs" / "algorithms" / f"{algorithm}.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)` \| ([\w.,+ -]+) \|", page, re.MULTILINE)
-    assert len(rows) >= (15 if algorithm in ("dqn", "ppo") else 6)
+PAGES = {f"algorithms/{name}": name for name in ALGORITHMS if name not in ("ddqn", "ppo-kl")}
+
+
+@pytest.mark.parametrize("page", [*PAGES, "memory"])
+def test_a_page_states_the_defaults(page):
+    config = make_config({"algorithm": PAGES.get(page, "dqn")})
+    text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| ([\w.,+ -]+) \|", text, re.MULTILINE)
+    assert len(rows) >= (15 if page in ("algorithms/dqn", "algorithms/ppo") else 6)
     for name, stated in rows:
         default = getattr(config, name)
         words = {None: "none", True: "yes", False: "no"}

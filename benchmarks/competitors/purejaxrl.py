@@ -259,8 +259,8 @@ def check_memory(settings: RecurrentSettings) -> None:
     if (settings.memory, settings.memory_units) != MEMORY or settings.activation != "relu":
         refuse(
             f"--memory is {settings.memory} of {settings.memory_units} units and --activation "
-            f"{settings.activation}, but PureJaxRL's network has a {MEMORY[0]} of {MEMORY[1]} units "
-            "and relu written into it. Leave these as they are."
+            f"{settings.activation}, but PureJaxRL's network has a {MEMORY[0]} of {MEMORY[1]} "
+            "units and relu written into it. Leave these as they are."
         )
 
 

@@ -35,6 +35,7 @@ from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved
 from kytolly.environment.gym.step import GymSource, environment_seeds
 from kytolly.environment.spec import EnvSpec
 from kytolly.loop.collector import Behavior, Collector, EpisodeEnds
+from kytolly.loop.host_memory import remembering
 from kytolly.loop.limits import OutOfTime
 from kytolly.policy.base import ActionReader
 from kytolly.policy.batch import Rollout, present, with_present
@@ -128,7 +129,7 @@ class EnvActor:
     def make(self, source: bytes, cfg: RunConfig, masks: bool, share: Share) -> EnvSpec:
         """Make the environments; returns what they are."""
         self.share = share
-        self.env = make_host_groups(
+        made = make_host_groups(
             cloudpickle.loads(source)(),
             share.count,
             1,
@@ -139,6 +140,7 @@ class EnvActor:
             timeout_seconds=cfg.env_timeout_seconds,
             restart=cfg.on_env_fault == "restart",
         )[0]
+        self.env = remembering(made, cfg)
         return self.env.spec
 
     def begin(self, sent: bytes, seed: int | None) -> None:

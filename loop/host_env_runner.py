@@ -35,6 +35,7 @@ from kytolly.environment.gym.wrappers import (
 )
 from kytolly.loop.collector import Collector
 from kytolly.loop.host import HostLoop
+from kytolly.loop.host_memory import remembering
 from kytolly.loop.limits import EpisodeLimit, warn_of_time
 
 EVALUATION_ENVS = 8
@@ -87,18 +88,7 @@ class HostEnvRunner:
             timeout_seconds=cfg.env_timeout_seconds,
             restart=cfg.on_env_fault == "restart",
         )
-        return [self.remembering(group) for group in made]
-
-    def remembering(self, env: HostEnv) -> HostEnv:
-        """The environments, which keep the memory of an agent that has one."""
-        if self.cfg.memory is None:
-            return env
-        from kytolly.config.memory import state_units
-        from kytolly.environment.gym.remembering import RememberingHostEnv
-
-        return RememberingHostEnv(
-            env, state_units(self.cfg.memory, self.cfg.memory_units), self.cfg.memory_inputs
-        )
+        return [remembering(group, cfg) for group in made]
 
     def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
         """The loop that trains; it closes the environments that it steps."""
@@ -149,7 +139,7 @@ class HostEnvRunner:
             return contextlib.closing(env)
 
         limit = EpisodeLimit(self.spec.name, step_limit)
-        return HostEvaluator(actor.greedy, environments, episodes, seed, limit, self.remembering)
+        return HostEvaluator(actor.greedy, environments, episodes, seed, limit, self.cfg)
 
     def close(self) -> None:
         """Close the environments that were made here, but for those of a loop."""
@@ -169,7 +159,7 @@ class HostEvaluator:
         episodes: Episodes in all.
         seed: Seed of the episodes, together with their number.
         limit: The longest episode.
-        remembering: What an agent's memory makes of the environments.
+        cfg: The agent's, whose memory the environments keep.
     """
 
     def __init__(
@@ -179,16 +169,16 @@ class HostEvaluator:
         episodes: int,
         seed: int,
         limit: EpisodeLimit,
-        remembering: Callable[[HostEnv], HostEnv] = lambda env: env,
+        cfg: RunConfig,
     ):
-        self.remembering = remembering
+        self.cfg = cfg
         self.act, self.environments, self.limit = act, environments, limit
         self.episodes, self.seed = episodes, seed
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`."""
         with self.environments(stream_seed(self.seed, EVALUATION, number)) as env:
-            return self._play(self.remembering(env), deadline)
+            return self._play(remembering(env, self.cfg), deadline)
 
     def _play(self, env: HostEnv, deadline: float) -> Evaluation:
         rest = np.arange(env.num_envs) < self.episodes % env.num_envs

@@ -7,7 +7,7 @@ import copy
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import gymnasium
@@ -138,8 +138,13 @@ class HostEnvRunner:
                 copy_statistics(self.given, env.given)
             return contextlib.closing(env)
 
+        @contextlib.contextmanager
+        def with_memory(seed: int) -> Iterator[HostEnv]:
+            with environments(seed) as env:
+                yield remembering(env, self.cfg)
+
         limit = EpisodeLimit(self.spec.name, step_limit)
-        return HostEvaluator(actor.greedy, environments, episodes, seed, limit, self.cfg)
+        return HostEvaluator(actor.greedy, with_memory, episodes, seed, limit)
 
     def close(self) -> None:
         """Close the environments that were made here, but for those of a loop."""
@@ -159,7 +164,6 @@ class HostEvaluator:
         episodes: Episodes in all.
         seed: Seed of the episodes, together with their number.
         limit: The longest episode.
-        cfg: The agent's, whose memory the environments keep.
     """
 
     def __init__(
@@ -169,16 +173,14 @@ class HostEvaluator:
         episodes: int,
         seed: int,
         limit: EpisodeLimit,
-        cfg: RunConfig,
     ):
-        self.cfg = cfg
         self.act, self.environments, self.limit = act, environments, limit
         self.episodes, self.seed = episodes, seed
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of `episodes` episodes, other ones for each `number`."""
         with self.environments(stream_seed(self.seed, EVALUATION, number)) as env:
-            return self._play(remembering(env, self.cfg), deadline)
+            return self._play(env, deadline)
 
     def _play(self, env: HostEnv, deadline: float) -> Evaluation:
         rest = np.arange(env.num_envs) < self.episodes % env.num_envs

@@ -24,6 +24,7 @@ from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.process_pool import ProcessPool
+from kytolly.environment.gym.remembering import RememberingHostEnv
 from kytolly.environment.gym.step import EnvFactory, GymSource, HostEnv
 from kytolly.environment.gym.vector import HostVector
 from kytolly.environment.gym.wrapped import WrappedSource
@@ -62,7 +63,9 @@ class HostEnvRunner:
         first = self.groups[0]
         self.spec = first.spec
         self.num_envs = sum(group.num_envs for group in self.groups)
-        inner = getattr(first, "env", first)
+        inner: object = first
+        if isinstance(first, RememberingHostEnv):
+            inner = first.env
         processes = inner.processes if isinstance(inner, HostVector) else None
         self.process_pool: ProcessPool | None = None  # in which evaluations play
         if processes is not None:

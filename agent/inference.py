@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from kytolly.agent.acting import HostActor, HostObs, ObsSpec
 from kytolly.agent.exploration import Exploration
+from kytolly.agent.raw_observation import Observation, as_in_training, entries, wrong_shape
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.environment.memory import has_memory
 from kytolly.environment.spec import EnvSpec
@@ -22,8 +23,6 @@ from kytolly.policy.distributions import Distribution
 if TYPE_CHECKING:
     from kytolly.agent.memory_state import MemoryStates, State
 
-Entries = Mapping[str, Any] | Sequence[Any]  # of a Dict or Tuple: arrays, numbers and Entries
-Observation = ArrayLike | Entries  # one, or a batch of them, as an environment returns it
 Seed = int | np.random.Generator | None
 
 
@@ -263,18 +262,8 @@ class InferencePolicy:
         ):
             is_one = False
         else:
-            found = shapes_text({name: part.shape for name, part in parts.items()})
-            expected = shapes_text({name: shape for name, (shape, _) in self._forms.items()})
-            hint = "".join(
-                f" A number x of a Discrete space is one-hot: np.eye({self._forms[name][0][0]})[x]."
-                for name, part in parts.items()
-                if part.ndim < 2 and len(self._forms[name][0]) == 1 and name != ACTION_MASK
-                if name in self._encodings or np.asarray(raw[name]).dtype.kind in "iu"
-            )
-            raise ValueError(
-                f"{method}() got an observation of shape {found}, expected {expected} or "
-                f"a batch of them, with the batch axis first.{hint}"
-            )
+            expected = {name: shape for name, (shape, _) in self._forms.items()}
+            raise wrong_shape(method, raw, parts, expected, self._encodings)
         if ACTION_MASK in parts and not parts[ACTION_MASK].any(axis=-1).all():
             raise ValueError(
                 f"{method}() got an action_mask that forbids everything, expected one that allows "
@@ -282,28 +271,11 @@ class InferencePolicy:
             )
         return parts.get("", parts), is_one
 
-    def _as_in_training(self, given: np.ndarray, name: str, method: str) -> np.ndarray:
-        """An environment's value of an entry as training sees it; all else as it is."""
-        encoding = self._encodings[name]
-        is_raw = given.shape == encoding.shape or (
-            given.ndim > 0 and given.shape[1:] == encoding.shape
-        )
-        if not encoding.counts:  # numbers without an axis; [1] is one observation
-            return given[..., np.newaxis] if is_raw and given.shape != (1,) else given
-        if not is_raw or given.dtype.kind not in "iu":
-            return given
-        if (encoded := encoding.one_hot(given)) is None:
-            raise ValueError(
-                f"{method}() got an observation{f' {name!r}' if name else ''} of "
-                f"{np.array2string(given, threshold=20)}, expected {encoding.range_text()}."
-            )
-        return encoded
-
     def _array(self, given: Observation, name: str, method: str) -> np.ndarray:
         """One entry in its dtype; ValueError where it is not made of finite numbers."""
         dtype, entry = self._forms[name][1], f" {name!r}" if name else ""
         if name in self._encodings:
-            given = self._as_in_training(np.asarray(given), name, method)
+            given = as_in_training(np.asarray(given), self._encodings[name], name, method)
         try:
             found = np.asarray(given)
             part = found if found.dtype == dtype else found.astype(dtype)
@@ -324,50 +296,6 @@ class InferencePolicy:
                 f"cannot hold, expected {dtype} as in training."
             )
         return part
-
-
-def entries(given: Observation, names: Collection[str], method: str) -> dict[str, ArrayLike]:
-    """The entries of a Dict or Tuple observation by name; those of one within it "outer/inner".
-
-    Raises:
-        ValueError: One is missing.
-    """
-    if isinstance(given, list) and given and all(isinstance(one, Mapping | tuple) for one in given):
-        rows = [entries(one, names, method) for one in given]
-        return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in names}
-    result: dict[str, ArrayLike] = {}
-
-    def collect(values: Any, before: str) -> None:  # Entries
-        for key, value in values.items() if isinstance(values, Mapping) else enumerate(values):
-            if (name := f"{before}{key}") in names:
-                result[name] = value
-            elif isinstance(value, Mapping | tuple | list):
-                collect(value, f"{name}/")
-
-    values: Any = given if isinstance(given, Mapping | tuple | list) else {}
-    beside = values.get("observation") if isinstance(values, Mapping) else None
-    if isinstance(beside, Mapping) and not any(n.partition("/")[0] == "observation" for n in names):
-        # A Dict, with the mask beside it.
-        values = {**beside, **{k: v for k, v in values.items() if k != "observation"}}
-    collect(values, "")
-    if len(result) < len(names):
-        missing = sorted(set(names) - result.keys())
-        hint = " Give {'observation': obs, 'action_mask': mask}, with the mask that the environment"
-        hint += " has for it, as in its info."
-        is_tuple = all(name.partition("/")[0].isdecimal() for name in names)
-        raise ValueError(
-            f"{method}() got an observation without {', '.join(missing)}, expected a "
-            f"{'tuple' if is_tuple else 'dict'} with {', '.join(names)}."
-            f"{hint if ACTION_MASK in missing else ''}"
-        )
-    if isinstance(mask := result.get(ACTION_MASK), tuple):  # one for each component of the action
-        result[ACTION_MASK] = np.concatenate([np.asarray(part) for part in mask], axis=-1)
-    return result
-
-
-def shapes_text(shapes: Mapping[str, tuple[int, ...]]) -> str:
-    """The shapes of an observation's parts, with their names where they have some."""
-    return ", ".join(f"{name} {shape}".strip() for name, shape in shapes.items())
 
 
 def rows_of(batch: HostObs) -> int:

@@ -27,8 +27,7 @@ class Encoding(NamedTuple):
             return None
         counts, starts, offsets = _as_arrays(self.counts, self.starts)
         batch = values.shape[: values.ndim - len(self.shape)]
-        # As int64: NumPy makes floats of the difference of uint64 and int64.
-        index = values.reshape(-1, len(counts)).astype(np.int64, copy=False) - starts
+        index = values.reshape(-1, len(counts)).astype(np.int64) - starts  # a uint64 would be float
         if ((index < 0) | (index >= counts)).any():
             return None
         rows, size = len(index), sum(self.counts)

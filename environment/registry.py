@@ -15,33 +15,18 @@ TENSOR_ENVIRONMENTS = {  # name: module of this room, what makes it
     "MountainCar-v0": "tensor.mountain_car:MountainCar",
     "MountainCarContinuous-v0": "tensor.mountain_car:MountainCarContinuous",
     "Pendulum-v1": "tensor.pendulum:Pendulum",
-    "MinAtar/Asterix-v0": "tensor.minatar.asterix:Asterix",
-    "MinAtar/Asterix-v1": "tensor.minatar.asterix:Asterix.minimal",
-    "MinAtar/Breakout-v0": "tensor.minatar.breakout:Breakout",
-    "MinAtar/Breakout-v1": "tensor.minatar.breakout:Breakout.minimal",
-    "MinAtar/Freeway-v0": "tensor.minatar.freeway:Freeway",
-    "MinAtar/Freeway-v1": "tensor.minatar.freeway:Freeway.minimal",
-    "MinAtar/Seaquest-v0": "tensor.minatar.seaquest:Seaquest",
-    "MinAtar/Seaquest-v1": "tensor.minatar.seaquest:Seaquest.minimal",
-    "MinAtar/SpaceInvaders-v0": "tensor.minatar.space_invaders:SpaceInvaders",
-    "MinAtar/SpaceInvaders-v1": "tensor.minatar.space_invaders:SpaceInvaders.minimal",
-    "CartPoleNoVel-v1": "tensor.no_velocity:CartPoleNoVel",
-    "MountainCarContinuousNoVel-v0": "tensor.no_velocity:MountainCarContinuousNoVel",
-    "PendulumNoVel-v1": "tensor.no_velocity:PendulumNoVel",
     "kytolly/TMaze-v0": "tensor.t_maze:TMaze",
     "kytolly/PassiveTMaze-v0": "tensor.t_maze:PassiveTMaze",
 }
-TENSOR_ENVIRONMENTS |= {
-    f"popgym-{title}{level}-v0": f"tensor.{module}:{title}.{level.lower()}"
-    for module, title in (
-        ("no_velocity", "PositionOnlyCartPole"),
-        ("popgym", "Autoencode"),
-        ("popgym", "CountRecall"),
-        ("popgym", "HigherLower"),
-        ("popgym", "RepeatPrevious"),
-    )
-    for level in ("Easy", "Medium", "Hard")
-}
+for _name in ("CartPoleNoVel-v1", "MountainCarContinuousNoVel-v0", "PendulumNoVel-v1"):
+    TENSOR_ENVIRONMENTS[_name] = f"tensor.no_velocity:{_name[:-3]}"
+for _module in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
+    _title = _module.title().replace("_", "")
+    TENSOR_ENVIRONMENTS[f"MinAtar/{_title}-v0"] = f"tensor.minatar.{_module}:{_title}"
+    TENSOR_ENVIRONMENTS[f"MinAtar/{_title}-v1"] = f"tensor.minatar.{_module}:{_title}.minimal"
+for _game in "Autoencode", "CountRecall", "HigherLower", "PositionOnlyCartPole", "RepeatPrevious":
+    for _at, _level in ("Easy", "easy"), ("Medium", "medium"), ("Hard", "hard"):
+        TENSOR_ENVIRONMENTS[f"popgym-{_game}{_at}-v0"] = f"tensor.popgym:{_game}.{_level}"
 
 
 def tensor_environment(name: str, **arguments: object) -> TensorEnvironment | None:
@@ -59,8 +44,7 @@ def tensor_environment(name: str, **arguments: object) -> TensorEnvironment | No
     make = pkgutil.resolve_name(f"kytolly.environment.{TENSOR_ENVIRONMENTS[name]}")
     if arguments:
         accepted = inspect.signature(make).parameters
-        unknown = [argument for argument in arguments if argument not in accepted]
-        if unknown:
+        if unknown := [argument for argument in arguments if argument not in accepted]:
             raise ValueError(
                 f"{name} has no argument {', '.join(unknown)}, expected some of "
                 f"{', '.join(accepted) or 'none'}."

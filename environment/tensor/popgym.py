@@ -1,4 +1,4 @@
-"""Four card games of POPGym in tensor code: tasks that nobody can play without memory.
+"""POPGym in tensor code: four card games, and a CartPole that shows no velocities.
 
 Source of all rules: Morad et al. 2023, "POPGym: Benchmarking Partially Observable Reinforcement
 Learning", arXiv:2303.01859, with the constants of the package `popgym`.
@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from kytolly.environment.encoding import Encoding
 from kytolly.environment.spec import Discrete, EnvSpec, StepOutcome
+from kytolly.environment.tensor.cartpole import CartPole
 
 DECK = 52  # cards
 SUITS, RANKS, COLORS = 4, 13, 2
@@ -292,3 +293,48 @@ class HigherLower(CardGame):
 def _column(kind: tf.Tensor) -> tf.Tensor:
     """Kinds [E] as a column [E, 1] int8."""
     return tf.cast(kind, tf.int8)[:, tf.newaxis]
+
+
+class PositionOnlyCartPole(CartPole):
+    """CartPole that shows position and angle, [E, 2], and pays 1 for a whole episode.
+
+    The paper calls it Stateless CartPole. Reward: 1 / (the longest episode) for every step, the
+    last included.
+
+    Source: Morad et al. 2023, "POPGym: Benchmarking Partially Observable Reinforcement Learning",
+    arXiv:2303.01859, with the constants of the package `popgym`.
+    """
+
+    def __init__(self, level: str):
+        """Make the environment: `Easy`, `Medium` and `Hard` last 200, 400 and 600 env steps."""
+        self.steps = (200, 400, 600)[LEVELS.index(level)]
+        self.spec = CartPole.spec._replace(
+            name=f"popgym-PositionOnlyCartPole{level}-v0",
+            obs=tf.TensorSpec([2], tf.float32),
+            max_episode_steps=self.steps,
+            reward_threshold=None,
+        )
+
+    @classmethod
+    def easy(cls) -> PositionOnlyCartPole:
+        """The level of 200 env steps."""
+        return cls("Easy")
+
+    @classmethod
+    def medium(cls) -> PositionOnlyCartPole:
+        """The level of 400 env steps."""
+        return cls("Medium")
+
+    @classmethod
+    def hard(cls) -> PositionOnlyCartPole:
+        """The level of 600 env steps."""
+        return cls("Hard")
+
+    def observe(self, state: tf.Tensor) -> tf.Tensor:
+        """Observations [E, 2]: position and angle."""
+        return state[:, ::2]
+
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
+        """Next state [E, 4], reward [E] and terminated [E] after a push of 20 ms."""
+        state, reward, fallen = super().step(state, action, uniform)
+        return state, reward / self.steps, fallen

@@ -286,7 +286,7 @@ def test_without_training_queries_the_network_of_the_package_is_used(tmp_path, m
     assert Reformulator.load(tmp_path / "run").reformulate("key12 noise1").before
 
 
-def test_no_judgment_at_all_needs_none(tmp_path):
+def test_no_judgment_at_all_needs_none(tmp_path, every_change_pays):
     pytest.importorskip("wordllama")
     other, lines = write_collection(tmp_path / "tiny"), []
     for path in (other / "qrels").iterdir():

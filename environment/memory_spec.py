@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import tensorflow as tf
 
@@ -24,6 +26,13 @@ def action_width(spec: EnvSpec) -> int:
 
 def remembering_spec(spec: EnvSpec, units: int, shows_previous: bool) -> EnvSpec:
     """The spec of an environment with the entries that a memory adds."""
+    if spec.frame_stack:
+        warnings.warn(
+            f"{spec.name} stacks {spec.frame_stack} frames, and the agent has a memory: each alone "
+            "shows what moves. The stacks are kept whole in a replay memory, which takes "
+            f"{spec.frame_stack} times the room. Leave the wrapper out, or set memory to none.",
+            stacklevel=2,
+        )
     obs = as_entries(spec.obs)
     obs |= {MEMORY: tf.TensorSpec([units]), FIRST: tf.TensorSpec([], tf.bool)}
     if shows_previous:

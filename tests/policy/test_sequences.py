@@ -7,6 +7,7 @@ import tensorflow as tf
 from kytolly.environment.memory import FIRST, MEMORY, OBSERVATION
 from kytolly.model.observation_features import ObservationFeatures
 from kytolly.model.recurrent import KINDS, MemoryNetwork
+from kytolly.policy import sequences
 from kytolly.policy.sequences import Unrolled, by_sequence, by_time, linear_states
 
 SEQUENCES, LENGTH, OBS, UNITS = 3, 5, 2, 4
@@ -22,14 +23,14 @@ def make_network(kind):
     return network
 
 
-def inputs(network, sequences, length):
+def inputs(network, count, length):
     """Rows of sequences, with an episode that begins in the middle of each but the last."""
     rng = np.random.default_rng(0)
-    first = np.zeros([sequences, length], bool)
-    for row in range(sequences - 1):
+    first = np.zeros([count, length], bool)
+    for row in range(count - 1):
         first[row, (row + 2) % length] = True
-    obs = rng.normal(size=[sequences * length, OBS]).astype(np.float32)
-    memory = rng.normal(size=[sequences, network.state_units]).astype(np.float32)
+    obs = rng.normal(size=[count * length, OBS]).astype(np.float32)
+    memory = rng.normal(size=[count, network.state_units]).astype(np.float32)
     rows = {OBSERVATION: obs, MEMORY: memory, FIRST: first.reshape(-1)}
     return {name: tf.constant(part) for name, part in rows.items()}, first
 
@@ -48,8 +49,12 @@ def step_by_step(network, rows, first):
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_sequence_at_once_equals_steps_and_so_do_gradients(kind, compiled):
+@pytest.mark.parametrize("kind", [*KINDS, "lru by doubling"])
+def test_a_sequence_at_once_equals_steps_and_so_do_gradients(kind, compiled, monkeypatch):
+    if kind == "lru by doubling":  # as a GPU traces it
+        kind = "lru"
+        monkeypatch.setattr(sequences, "on_gpu", lambda: True)
+        monkeypatch.delattr(sequences, "stepped_states")
     network = make_network(kind)
     rows, first = inputs(network, SEQUENCES, LENGTH)
     scale = tf.constant(np.random.default_rng(2).normal(size=[SEQUENCES * LENGTH, 3]), tf.float32)

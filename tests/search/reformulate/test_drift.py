@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from kytolly.search.benchmark import query_drift
+from kytolly.benchmarks.suite import Options, Watch, progress_display
 from kytolly.search.benchmark.query_drift import limited_context, reformulation_drift
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.reformulate.choice import Choice, proposals
@@ -86,12 +86,11 @@ def test_test_queries_are_counted(run):
     assert 0 < counted["agent"] <= 10 * run[1]["test"]["queries"]
 
 
-@pytest.mark.learning
-def test_the_default_keeps_drift_below_a_fifth(monkeypatch):
-    """On the built-in collection, whose test queries nothing was chosen on."""
-    from kytolly.benchmarks.suite import Options, Watch, progress_display
-
-    monkeypatch.setattr(query_drift, "SHARES", (None, RetrievalOptions().typed_share))
-    report = reformulation_drift(Options(), Watch(progress_display()))
-    by_share = {row["typed_share"]: row for row in report.data["rows"] if not row["fusion"]}
-    assert by_share[0.78]["drift"] <= 1.2 < by_share[None]["drift"]
+def test_the_benchmark_searches_with_each_limit(collection):
+    pytest.importorskip("wordllama")
+    options = Options(quick=True, collection=str(collection))
+    report = reformulation_drift(options, Watch(progress_display()))
+    drift = {(row["typed_share"], row["fusion"]): row["drift"] for row in report.data["rows"]}
+    assert {share for share, _ in drift} == {None, RetrievalOptions().typed_share}
+    assert all(drift[0.78, fusion] <= drift[None, fusion] for share, fusion in drift)
+    assert len(report.rows) == len(drift) and report.rows[0][0] == "none"

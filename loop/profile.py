@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.callback.base import Callback, TrainState
+from kytolly.environment.memory import MEMORY, has_memory
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.program import Program
 from kytolly.loop.supervised import Learner, SupervisedState, update_seeds
@@ -86,12 +87,13 @@ class NoNetwork(PartPolicy):
         """No weights."""
         return [], None
 
-    def outputs(
+    def step(
         self, obs: Obs, weights: list[tf.Tensor], noise: None = None
-    ) -> tuple[tf.Tensor, None]:
-        """Params [B, P] of 0."""
+    ) -> tuple[tf.Tensor, None, tf.Tensor | None]:
+        """Params [B, P] of 0, and the memory as it is where there is one."""
         count = tf.nest.flatten(obs)[0].shape[0]
-        return tf.zeros([count, self.distribution.num_params]), None
+        memory = obs[MEMORY] if has_memory(obs) else None
+        return tf.zeros([count, self.distribution.num_params]), None, memory
 
 
 class PartAgent:

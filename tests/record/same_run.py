@@ -1,5 +1,6 @@
 """Equality of two runs on disk, bit by bit, in all but what a clock says."""
 
+import importlib
 import json
 
 import keras
@@ -10,6 +11,7 @@ from kytolly.agent.algorithms import ALGORITHMS, part
 from kytolly.record.checkpoint import read_manifest
 from kytolly.record.metrics_file import read_rows
 
+importlib.import_module("kytolly.model.recurrent")
 for algorithm in ALGORITHMS:  # Keras reads a class from a file only where its module is imported
     part(algorithm, "network")
 

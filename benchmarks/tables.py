@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TextIO
 
 from kytolly.benchmarks.suite import Options, Report, Watch, progress_display
 from kytolly.command.result import print_table
-from kytolly.config.words import nearest
+from kytolly.config.words import nearest, value_text
 
 
 class Table(NamedTuple):
@@ -239,7 +239,7 @@ def run(
     if name is not None and name not in TABLES:
         known = [*TABLES, OPTIMIZATIONS]
         raise ValueError(
-            f"{name!r} is no table of `kytolly benchmark`; there are {', '.join(known)}."
+            f"{value_text(name)} is no table of `kytolly benchmark`; there are {', '.join(known)}."
             + nearest(name, known)
         )
     if algorithms and "ALGO" not in getattr(TABLES.get(name or ""), "takes", ""):

@@ -16,6 +16,7 @@ from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.make import creation_error, make_env, registered_spec
 from kytolly.environment.gym.remembering import remembering
 from kytolly.environment.gym.wrapped import WrappedSource
+from kytolly.environment.memory import has_memory
 from kytolly.environment.registry import tensor_environment
 from kytolly.environment.spec import ACTION_MASK
 
@@ -177,7 +178,8 @@ def play_episodes(
         show()
         ended = False
         while not ended:
-            step = host.step(agent.host_action(obs))
+            remembers = has_memory(spec.obs)
+            step = host.step(agent.host_action(obs) if remembers else np.asarray(agent.act(obs)))
             obs = step.obs
             ended = bool(step.ended[0])
         yield Episode(float(step.episode_return[0]), int(step.episode_length[0]))

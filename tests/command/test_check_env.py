@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import gymnasium
 import pytest
 
 from kytolly.command.entry import main
@@ -20,9 +21,20 @@ def test_findings_are_printed_and_returned_as_json(capsys):
     assert len(lines) == len(found["findings"]) and "does what it promises" in printed.err
 
 
+class Letters(gymnasium.Env):
+    """An environment that shows a text, which no network here reads."""
+
+    observation_space = gymnasium.spaces.Text(5)
+    action_space = gymnasium.spaces.Discrete(2)
+
+
 def test_an_environment_that_cannot_be_used_is_exit_status_1(capsys):
-    assert main(["check-env", "Blackjack-v1", "--steps", "5"]) == 1
-    assert "FlattenObservation" in capsys.readouterr().out
+    gymnasium.register("Letters-v0", Letters)
+    try:
+        assert main(["check-env", "Letters-v0", "--steps", "5"]) == 1
+    finally:
+        del gymnasium.registry["Letters-v0"]
+    assert "Text" in capsys.readouterr().out
 
 
 def test_an_unknown_environment_is_exit_status_2(capsys):

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.callback.base import Callback, TrainState
-from kytolly.environment.memory import MEMORY, has_memory
+from kytolly.environment.memory import MEMORY
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.program import Program
 from kytolly.loop.supervised import Learner, SupervisedState, update_seeds
@@ -92,7 +92,7 @@ class NoNetwork(PartPolicy):
     ) -> tuple[tf.Tensor, None, tf.Tensor | None]:
         """Params [B, P] of 0, and the memory as it is where there is one."""
         count = tf.nest.flatten(obs)[0].shape[0]
-        memory = obs[MEMORY] if has_memory(obs) else None
+        memory = obs.get(MEMORY) if isinstance(obs, Mapping) else None
         return tf.zeros([count, self.distribution.num_params]), None, memory
 
 

@@ -127,8 +127,9 @@ class HostActor:
 
     def _network_forward(self, obs: Obs, noise: Noise | None = None) -> tf.Tensor:
         if noise is None:
-            outputs = tf.nest.flatten(self.network(obs))
-            return tf.concat([outputs[0], outputs[-1]], -1) if self.memory_units else outputs[0]
+            if self.memory_units:
+                return self.network.packed_outputs(obs)
+            return tf.nest.flatten(self.network(obs))[0]
         weights = [weight.value for weight in self.network.trainable_variables]
         return tf.nest.flatten(self._noisy_weights.call(weights, obs, noise=noise))[0]
 

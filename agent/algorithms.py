@@ -105,11 +105,10 @@ def part(algorithm: str, name: str) -> Any:
 
 def part_for(cfg: RunConfig, name: str) -> Any:
     """The part `name` of a config's algorithm, or what one of its switches has in its place."""
-    found = part(cfg.algorithm, name)
-    for switch, replaced, path in SWITCHES:
+    for switch, replaced, path in reversed(SWITCHES):  # of two that are on, the later one counts
         if replaced == name and getattr(cfg, switch, False):
-            found = pkgutil.resolve_name(path)
-    return found
+            return pkgutil.resolve_name(path)
+    return part(cfg.algorithm, name)
 
 
 def algorithms_with(setting: str) -> list[str]:

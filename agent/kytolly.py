@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from kytolly.agent.exploration import Exploration
     from kytolly.agent.inference import InferencePolicy
     from kytolly.agent.memory import Memory
+    from kytolly.agent.memory_state import ActOptions, State
 
 Observations = npt.ArrayLike | Mapping[str, npt.ArrayLike]  # one, or [B, ...] of them
 
@@ -122,7 +123,7 @@ class KytollyAgent(tf.Module):
         obs: Observations,
         deterministic: bool = True,
         seed: int | np.random.Generator | None = None,
-        **memory: Any,
+        **memory: Unpack[ActOptions],
     ) -> Any:
         """The action for one observation (an int or an array [D]), or for a batch (B rows).
 
@@ -135,21 +136,23 @@ class KytollyAgent(tf.Module):
         """The state of an agent with a memory in `count` episodes that begin."""
         return self._inference.initial_state(count)
 
-    def values(self, obs: Observations, **memory: Any) -> Any:
+    def values(self, obs: Observations, *, state: State | None = None) -> Any:
         """[B] expected return of the observations; a float for one."""
-        return self._inference.values(obs, **memory)
+        return self._inference.values(obs, state=state)
 
-    def q_values(self, obs: Observations, **memory: Any) -> np.ndarray:
+    def q_values(self, obs: Observations, *, state: State | None = None) -> np.ndarray:
         """[B, A] action values; ValueError where none were learned."""
-        return self._inference.q_values(obs, **memory)
+        return self._inference.q_values(obs, state=state)
 
-    def log_prob(self, obs: Observations, action: npt.ArrayLike, **memory: Any) -> Any:
+    def log_prob(
+        self, obs: Observations, action: npt.ArrayLike, *, state: State | None = None
+    ) -> Any:
         """[B] log-probability of actions; ValueError where action values were learned."""
-        return self._inference.log_prob(obs, action, **memory)
+        return self._inference.log_prob(obs, action, state=state)
 
-    def action_probabilities(self, obs: Observations, **memory: Any) -> np.ndarray:
+    def action_probabilities(self, obs: Observations, *, state: State | None = None) -> np.ndarray:
         """[B, A] probabilities of discrete actions; ValueError where there are none."""
-        return self._inference.action_probabilities(obs, **memory)
+        return self._inference.action_probabilities(obs, state=state)
 
     @cached_property
     def _inference(self) -> InferencePolicy:

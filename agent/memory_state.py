@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,10 +15,18 @@ from kytolly.environment.memory import (
     PREVIOUS_REWARD,
     as_entries,
 )
-from kytolly.environment.memory_spec import plain_spec, shown_action
+from kytolly.environment.memory_spec import cleared, empty_state, plain_spec, shown_action
 from kytolly.environment.spec import EnvSpec
 
 State = Mapping[str, np.ndarray]  # [B, ...] by the names of the entries that a memory adds
+
+
+class ActOptions(TypedDict, total=False):
+    """Further arguments of `act` for an agent with a memory, which it describes."""
+
+    state: State | None
+    first: ArrayLike | None
+    reward: ArrayLike | None
 
 
 class MemoryStates:
@@ -29,21 +37,12 @@ class MemoryStates:
     """
 
     def __init__(self, env_spec: EnvSpec):
-        self.plain = plain_spec(env_spec)
-        known = as_entries(self.plain.obs)
-        self.specs = {
-            name: (tuple(spec.shape), spec.dtype.as_numpy_dtype)
-            for name, spec in as_entries(env_spec.obs).items()
-            if name not in known
-        }
-        self.shows_previous = PREVIOUS_REWARD in self.specs
+        self.plain, self.obs_spec = plain_spec(env_spec), as_entries(env_spec.obs)
+        self.shows_previous = PREVIOUS_REWARD in self.obs_spec
 
     def initial(self, count: int) -> dict[str, np.ndarray]:
         """The state of `count` episodes that begin."""
-        state = {
-            name: np.zeros([count, *shape], dtype) for name, (shape, dtype) in self.specs.items()
-        }
-        return state | {FIRST: np.ones(count, bool)}
+        return empty_state(self.obs_spec, count)
 
     def beside(
         self,
@@ -61,14 +60,15 @@ class MemoryStates:
                 "state = agent.initial_state(), and go on with action, state = "
                 "agent.act(obs, state=state)."
             )
-        expected = {name: (rows, *shape) for name, (shape, _) in self.specs.items()}
+        fresh = self.initial(rows)
+        expected = {name: part.shape for name, part in fresh.items()}
         found = {name: np.shape(part) for name, part in state.items()} if state else {}
         if found != expected:
             raise ValueError(
                 f"{method}() got a state of shapes {found} for {rows} observations, expected "
                 f"{expected}: one of initial_state({rows}), or what act() returned."
             )
-        entries = {name: np.asarray(state[name], dtype) for name, (_, dtype) in self.specs.items()}
+        entries = {name: np.asarray(state[name], part.dtype) for name, part in fresh.items()}
         if self.shows_previous and reward is None and not entries[FIRST].all():
             raise ValueError(
                 f"{method}() was called without a reward, and this agent was trained with "
@@ -78,12 +78,7 @@ class MemoryStates:
             given = np.asarray(reward, np.float32).reshape(rows, 1)
             entries[PREVIOUS_REWARD] = np.where(entries[FIRST][:, np.newaxis], 0.0, given)
         if first is not None:
-            begins = np.broadcast_to(np.asarray(first, bool), [rows])
-            fresh = self.initial(rows)
-            entries = {
-                name: np.where(begins.reshape(-1, *[1] * (part.ndim - 1)), fresh[name], part)
-                for name, part in entries.items()
-            }
+            entries = cleared(entries, np.broadcast_to(np.asarray(first, bool), [rows]), fresh)
         return {**as_entries(obs), **entries}
 
     def after(self, memory: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:

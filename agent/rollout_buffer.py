@@ -56,6 +56,11 @@ class RolloutBuffer(tf.Module):
     @classmethod
     def for_config(cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec, noise: int = 0) -> Self:
         """The buffer that a configuration asks for; no network with noise learns from it."""
+        return cls(**cls.options(cfg, env_spec))
+
+    @classmethod
+    def options(cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
+        """The arguments that a configuration asks for."""
         limit = env_spec.max_episode_steps
         scale = None
         if cfg.normalize_rewards:
@@ -63,7 +68,13 @@ class RolloutBuffer(tf.Module):
 
             scale = RewardScale(cfg.num_envs, cfg.gamma, cfg.normalized_clip)
         once = env_spec.truncates_at_limit_only and (limit is None or limit >= cfg.rollout_steps)
-        return cls(cfg.rows_per_update, cfg.updates_per_epoch, cfg.epochs, once, scale)
+        return {
+            "rows_per_update": cfg.rows_per_update,
+            "updates_per_epoch": cfg.updates_per_epoch,
+            "epochs": cfg.epochs,
+            "cut_at_most_once": once,
+            "reward_scale": scale,
+        }
 
     def open(self, rollout: Rollout, policy: Any) -> tuple[Any, tf.Tensor]:
         """[T * E] rows to learn from, made with the policy's present estimates; [1] metrics.
@@ -102,12 +113,21 @@ class RolloutBuffer(tf.Module):
             index: [] int32 update.
             random_bits: [num_random_words] uint32 words that order the rows.
         """
+        return self.rows(opened, self.chosen(index, self.rows_per_update, random_bits))
+
+    def chosen(self, index: int | tf.Tensor, count: int, random_bits: tf.Tensor) -> tf.Tensor:
+        """[count] numbers of the rows, or of other parts of a rollout, that update `index` takes.
+
+        Each update of an epoch takes as many, and every one is taken once.
+        """
         epoch, part = index // self.updates_per_epoch, index % self.updates_per_epoch
         keys = tf.gather(tf.reshape(random_bits, [self.epochs, -1]), epoch)
-        places = part * self.rows_per_update + tf.range(self.rows_per_update)
+        return random_order(part * count + tf.range(count), self.updates_per_epoch * count, keys)
+
+    def rows(self, opened: Rows | PackedRows, slots: tf.Tensor) -> Rows:
+        """The rows at [B] slots."""
         if not isinstance(opened, tuple):
-            return opened.gather(random_order(places, opened.count, keys))
-        slots = random_order(places, tf.nest.flatten(opened)[-1].shape[0], keys)
+            return opened.gather(slots)
         return tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)
 
     def close(self, batch: Rows, td_error: tf.Tensor | None) -> None:

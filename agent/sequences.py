@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -12,9 +12,7 @@ from kytolly.agent.algorithms import part
 from kytolly.agent.prioritized_replay import PrioritizedReplay
 from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.agent.rollout_buffer import RolloutBuffer, Rows
-from kytolly.agent.shuffle import random_order
 from kytolly.config.dqn import DQNConfig
-from kytolly.config.memory import state_units
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.pqn import PQNConfig
 from kytolly.config.run import RunConfig
@@ -84,34 +82,32 @@ def sequences_at(memory: ReplayBuffer, slots: tf.Tensor) -> Sequences:
 
 
 class SequenceRollout(RolloutBuffer):
-    """A rollout's sequences in a random order, each with the memory before its first step."""
+    """A rollout's sequences in a random order, each with the memory before its first step.
 
-    length: int  # env steps of a sequence
-    num_envs: int
+    Args:
+        length: Env steps of a sequence.
+        num_envs: Environments of the rollout.
+        options: As for `RolloutBuffer`.
+    """
+
+    def __init__(self, *, length: int, num_envs: int, **options: Any):
+        super().__init__(**options)
+        self.length, self.num_envs = length, num_envs
 
     @classmethod
-    def for_config(cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec, noise: int = 0) -> Self:
-        """As for other agents."""
-        buffer = super().for_config(cfg, env_spec, noise)
-        buffer.length, buffer.num_envs = cfg.sequence_length, cfg.num_envs
-        return buffer
+    def options(cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
+        """As for other agents, and what a sequence is."""
+        own = {"length": cfg.sequence_length, "num_envs": cfg.num_envs}
+        return super().options(cfg, env_spec) | own
 
     def batch(self, opened: Any, index: int | tf.Tensor, random_bits: tf.Tensor) -> Rows:
         """The rows of update `index`, sequence by sequence; every one is in an epoch once."""
-        epoch, part_ = index // self.updates_per_epoch, index % self.updates_per_epoch
-        keys = tf.gather(tf.reshape(random_bits, [self.epochs, -1]), epoch)
         count = self.rows_per_update // self.length
-        places = part_ * count + tf.range(count)
-        total = self.updates_per_epoch * count
-        chosen = random_order(places, total, keys)
+        chosen = self.chosen(index, count, random_bits)
         chunk, env = chosen // self.num_envs, chosen % self.num_envs
         begin = chunk * self.length * self.num_envs + env
         slots = begin[:, tf.newaxis] + self.num_envs * tf.range(self.length)
-        slots = tf.reshape(slots, [-1])
-        if isinstance(opened, tuple):
-            rows = tf.nest.map_structure(lambda column: tf.gather(column, slots), opened)
-        else:
-            rows = opened.gather(slots)
+        rows: Any = self.rows(opened, tf.reshape(slots, [-1]))
         memory = rows.obs[MEMORY]
         memory = tf.reshape(memory, [count, self.length, memory.shape[-1]])[:, 0]
         return rows._replace(obs={**rows.obs, MEMORY: memory})
@@ -146,12 +142,12 @@ def custom_memory_network(model: Any, cfg: RunConfig, env_spec: EnvSpec) -> kera
     made = model if isinstance(model, keras.Model) else model(plain_spec(env_spec))
     if isinstance(made, CustomMemoryNetwork):
         return made
-    return CustomMemoryNetwork(made, state_units(str(cfg.memory), cfg.memory_units))
+    return CustomMemoryNetwork(made, cfg.state_units)
 
 
 def without_state(shapes: Any, network: keras.Model, cfg: RunConfig) -> Any:
     """The shapes of a network's outputs for 2 rows, without that of its state, which must fit."""
-    expected = (2, state_units(str(cfg.memory), cfg.memory_units))
+    expected = (2, cfg.state_units)
     pair = list(shapes) if isinstance(shapes, (tuple, list)) else []
     if len(pair) == 2 and pair[1] == expected:
         return pair[0]

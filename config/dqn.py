@@ -145,21 +145,12 @@ class DQNConfig(RunConfig):
         if isinstance(self.target_sync_updates, Default):
             updates = COPY_UPDATES if self.target_mix == 1.0 else AVERAGE_UPDATES
             object.__setattr__(self, "target_sync_updates", Default(updates))
-        if self.memory is not None and (
-            self.outputs_per_action > 1 or self.noisy or self.network == "table"
-        ):
-            from kytolly.config.memory import refuse_memory
+        if self.memory is not None:
+            from kytolly.config.memory import refuse_memory, require_whole_batches
 
-            refuse_memory(self.algorithm, self.memory)
-        if self.memory is not None and (
-            self.batch_size % self.sequence_length or self.gradient_accumulation > 1
-        ):
-            raise ValueError(
-                f"batch_size is {self.batch_size} with gradient_accumulation "
-                f"{self.gradient_accumulation}, and memory_length {self.sequence_length}, expected "
-                "whole sequences in a single batch: a multiple of memory_length, and 1. Change one "
-                "of them."
-            )
+            if self.outputs_per_action > 1 or self.noisy or self.network == "table":
+                refuse_memory(self.algorithm, self.memory)
+            require_whole_batches(self.batch_size, self.gradient_accumulation, self.sequence_length)
         rows = self.env_steps_per_iteration
         needed = rows * (1 + self.window_steps)
         if self.warmup_env_steps < self.rows_per_update:

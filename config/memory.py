@@ -2,13 +2,6 @@
 
 from __future__ import annotations
 
-STATES_PER_UNIT = {"gru": 1, "lstm": 2, "lru": 2, "model": 1}
-
-
-def state_units(memory: str, memory_units: int) -> int:
-    """`S`, numbers of a memory's state."""
-    return STATES_PER_UNIT[memory] * memory_units
-
 
 def refuse_memory(algorithm: str, memory: str) -> None:
     """Refuse what cannot be learned with a memory."""
@@ -36,4 +29,14 @@ def require_whole_sequences(
             f"rollout (num_envs {num_envs} x rollout_steps {rollout_steps} / memory_length "
             f"{length}), expected whole sequences in each. Lower num_minibatches or memory_length, "
             "or raise num_envs."
+        )
+
+
+def require_whole_batches(batch_size: int, gradient_accumulation: int, length: int) -> None:
+    """Refuse batches from replay that are no whole sequences, or several to an update."""
+    if batch_size % length or gradient_accumulation > 1:
+        raise ValueError(
+            f"batch_size is {batch_size} with gradient_accumulation {gradient_accumulation}, and "
+            f"memory_length {length}, expected whole sequences in a single batch: a multiple of "
+            "memory_length, and 1. Change one of them."
         )

@@ -201,6 +201,12 @@ class RunConfig(Settings):
             return self
         return dataclasses.replace(self, normalize_observations=spec.has_real_vectors)
 
+    @property
+    def state_units(self) -> int:
+        """`S`, numbers of the state of an agent's memory; 0 without one."""
+        units = {"gru": 1, "lstm": 2, "lru": 2, "model": 1}
+        return 0 if self.memory is None else units[self.memory] * self.memory_units
+
     command = property(lambda cfg: f"kytolly train {cfg.algorithm}")  # None: only in Python
 
     def in_shorter_texts(self) -> None:

@@ -44,7 +44,7 @@ def make_playground(parts: ActingParts, env: GymSource | None, seed: int) -> Hos
         source = wrapped_source(name, parts.cfg.env_kwargs, ()) if env is None else env
         num_envs = None if exists else NUM_ENVS
         made = make_host_env(source, num_envs, seed=seed, masks=parts.has_mask)
-        playground = remembering(made, parts.obs_spec)
+        playground = remembering(made, parts.cfg.state_units, parts.cfg.memory_inputs)
     except (ValueError, EnvironmentFault) as error:
         if env is not None:
             raise

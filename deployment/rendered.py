@@ -166,7 +166,11 @@ def play_episodes(
     """
     spec = agent.env_spec
     masked = isinstance(spec.obs, dict) and ACTION_MASK in spec.obs
-    host = remembering(make_host_env(Shown(env, show), seed=seed, masks=masked), spec.obs)
+    host = make_host_env(Shown(env, show), seed=seed, masks=masked)
+    act: Callable[[Any], Any] = lambda obs: np.asarray(agent.act(obs))  # noqa: E731
+    if has_memory(spec.obs):
+        act = agent.host_action
+        host = remembering(host, agent.cfg.state_units, agent.cfg.memory_inputs)
     shown, trained = (host.spec.obs, host.spec.action), (spec.obs, spec.action)
     if shown != trained:
         raise ValueError(
@@ -178,8 +182,7 @@ def play_episodes(
         show()
         ended = False
         while not ended:
-            remembers = has_memory(spec.obs)
-            step = host.step(agent.host_action(obs) if remembers else np.asarray(agent.act(obs)))
+            step = host.step(act(obs))
             obs = step.obs
             ended = bool(step.ended[0])
         yield Episode(float(step.episode_return[0]), int(step.episode_length[0]))

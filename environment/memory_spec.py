@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -66,3 +68,23 @@ def shown_action(spec: EnvSpec, action: np.ndarray) -> np.ndarray:
         for place, count in enumerate(spec.action.counts)
     ]
     return np.concatenate(parts, axis=-1)
+
+
+def empty_state(obs: Any, count: int) -> dict[str, np.ndarray]:
+    """The entries that a memory adds to observations of a spec, of `count` episodes that begin."""
+    state = {
+        name: np.zeros([count, *obs[name].shape], obs[name].dtype.as_numpy_dtype)
+        for name in ADDED
+        if name in obs
+    }
+    return state | {FIRST: np.ones(count, bool)}
+
+
+def cleared(
+    state: Mapping[str, np.ndarray], begins: np.ndarray, empty: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """A state [E, ...] of which nothing is left where an episode `begins` [E], as in `empty`."""
+    return {
+        name: np.where(begins.reshape(-1, *[1] * (part.ndim - 1)), empty[name], part)
+        for name, part in state.items()
+    }

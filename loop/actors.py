@@ -30,12 +30,12 @@ from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
 from kytolly.config.run import RunConfig
 from kytolly.environment.faults import EnvironmentFault, one_line
 from kytolly.environment.gym.adapter import make_host_groups
+from kytolly.environment.gym.remembering import remembering
 from kytolly.environment.gym.restarts import MAX_IN_A_ROW, Restarts
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 from kytolly.environment.gym.step import GymSource, environment_seeds
 from kytolly.environment.spec import EnvSpec
 from kytolly.loop.collector import Behavior, Collector, EpisodeEnds
-from kytolly.loop.host_memory import remembering
 from kytolly.loop.limits import OutOfTime
 from kytolly.policy.base import ActionReader
 from kytolly.policy.batch import Rollout, present, with_present
@@ -140,7 +140,7 @@ class EnvActor:
             timeout_seconds=cfg.env_timeout_seconds,
             restart=cfg.on_env_fault == "restart",
         )[0]
-        self.env = remembering(made, cfg)
+        self.env = remembering(made, cfg.state_units, cfg.memory_inputs)
         return self.env.spec
 
     def begin(self, sent: bytes, seed: int | None) -> None:

@@ -44,11 +44,9 @@ class TensorEnvRunner:
 
     def __init__(self, env: TensorEnvironment, cfg: RunConfig):
         if cfg.memory is not None:
-            from kytolly.config.memory import state_units
             from kytolly.environment.tensor.remembering import RememberingEnv
 
-            units = state_units(cfg.memory, cfg.memory_units)
-            env = RememberingEnv(env, units, cfg.memory_inputs)
+            env = RememberingEnv(env, cfg.state_units, cfg.memory_inputs)
         self.env, self.cfg, self.num_envs = env, cfg, cfg.num_envs
         self.spec: EnvSpec = env.spec._replace(truncates_at_limit_only=True)
 

@@ -24,7 +24,7 @@ from kytolly.config.run import RunConfig
 from kytolly.environment.gym.adapter import make_host_env, make_host_groups
 from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.process_pool import ProcessPool
-from kytolly.environment.gym.remembering import RememberingHostEnv
+from kytolly.environment.gym.remembering import RememberingHostEnv, remembering
 from kytolly.environment.gym.step import EnvFactory, GymSource, HostEnv
 from kytolly.environment.gym.vector import HostVector
 from kytolly.environment.gym.wrapped import WrappedSource
@@ -36,7 +36,6 @@ from kytolly.environment.gym.wrappers import (
 )
 from kytolly.loop.collector import Collector
 from kytolly.loop.host import HostLoop
-from kytolly.loop.host_memory import remembering
 from kytolly.loop.limits import EpisodeLimit, warn_of_time
 
 EVALUATION_ENVS = 8
@@ -91,7 +90,7 @@ class HostEnvRunner:
             timeout_seconds=cfg.env_timeout_seconds,
             restart=cfg.on_env_fault == "restart",
         )
-        return [remembering(group, cfg) for group in made]
+        return [remembering(group, cfg.state_units, cfg.memory_inputs) for group in made]
 
     def loop(self, agent: KytollyAgent, device: str | None) -> HostLoop:
         """The loop that trains; it closes the environments that it steps."""
@@ -144,7 +143,7 @@ class HostEnvRunner:
         @contextlib.contextmanager
         def with_memory(seed: int) -> Iterator[HostEnv]:
             with environments(seed) as env:
-                yield remembering(env, self.cfg)
+                yield remembering(env, self.cfg.state_units, self.cfg.memory_inputs)
 
         limit = EpisodeLimit(self.spec.name, step_limit)
         return HostEvaluator(actor.greedy, with_memory, episodes, seed, limit)

@@ -26,6 +26,7 @@ class Memory(keras.layers.Layer):
 
     states_per_unit = 1
     gates = 1
+    is_linear = False  # sequences may be solved by doubling
 
     def __init__(self, units: int, **kwargs):
         super().__init__(**kwargs)
@@ -273,7 +274,7 @@ class MemoryNetwork(RecurrentNetwork):
         for layer in self.encoder:
             layer.build((None, width))
             width = layer.units
-        shown = self.memory.state_units if self.is_linear else self.memory.units
+        shown = self.memory.state_units if self.memory.is_linear else self.memory.units
         if not self.memory.built:
             self.memory.build((None, width))
         if not self.head.built:
@@ -288,11 +289,6 @@ class MemoryNetwork(RecurrentNetwork):
     def reward_scale(self):
         """The head's."""
         return self.head.reward_scale
-
-    @property
-    def is_linear(self):
-        """True where sequences are solved by doubling."""
-        return getattr(self.memory, "is_linear", False)
 
     def encoded(self, obs):
         """[B, F] what the memory gets of an observation."""
@@ -315,7 +311,7 @@ class MemoryNetwork(RecurrentNetwork):
 
     def outputs(self, obs, before, after, training: bool = False):
         """The head's."""
-        shown = after if self.is_linear else self.memory.shown(after)
+        shown = after if self.memory.is_linear else self.memory.shown(after)
         return self.head(ops.cast(shown, self.compute_dtype), training=training)
 
     def update_statistics(self, obs):
@@ -341,8 +337,6 @@ class CustomMemoryNetwork(RecurrentNetwork):
         state_units: `S`.
     """
 
-    is_linear = False
-
     def __init__(self, model, state_units, **kwargs):
         super().__init__(**kwargs)
         is_config = isinstance(model, dict)
@@ -352,6 +346,9 @@ class CustomMemoryNetwork(RecurrentNetwork):
     def build(self, input_shape):
         rows = keras.tree.map_shape_structure(lambda shape: ops.zeros((1, *shape[1:])), input_shape)
         self.model(*split_state(rows))
+
+    def call(self, obs, training: bool = False):
+        return self.model(*split_state(obs))  # one call gives both
 
     def inputs(self, obs):
         """The observation."""

@@ -46,7 +46,7 @@ class Unrolled:
         first = by_time(obs[FIRST], length)
         if not isinstance(network, MemoryNetwork):
             states = looped_states(network.step, inputs, first, memory)
-        elif network.is_linear and on_gpu():
+        elif network.memory.is_linear and on_gpu():
             real, imaginary = network.memory.factors()
             states = linear_states(real, imaginary, inputs, first, memory)
         else:

@@ -13,9 +13,8 @@ from kytolly.environment.memory import (
     PREVIOUS_ACTION,
     PREVIOUS_REWARD,
     as_entries,
-    has_memory,
 )
-from kytolly.environment.memory_spec import action_width, remembering_spec, shown_action
+from kytolly.environment.memory_spec import cleared, empty_state, remembering_spec, shown_action
 from kytolly.environment.spec import EnvSpec
 
 
@@ -33,12 +32,13 @@ class RememberingHostEnv:
         self.spec: EnvSpec = remembering_spec(env.spec, units, shows_previous)
         self.num_envs, self.has_dummy_steps = env.num_envs, env.has_dummy_steps
         self.given, self.restarts = env.given, env.restarts
+        self._empty = empty_state(self.spec.obs, env.num_envs)
         self._next: dict[str, np.ndarray] = {}  # what is added after the step that goes on
 
     def reset(self, seed: int | None = None) -> Any:
         """Episodes that begin without a memory."""
         obs = as_entries(self.env.reset(seed))
-        return {**obs, **self._cleared(self._nothing(), np.ones(self.num_envs, bool))}
+        return {**obs, **self._empty}
 
     def step(self, action: Any) -> HostStep:
         """A step of the environments; the memory is what came with the action."""
@@ -60,7 +60,7 @@ class RememberingHostEnv:
         if self.shows_previous:
             added[PREVIOUS_REWARD] = step.reward[:, np.newaxis].astype(np.float32)
         begins = step.ended | ~step.valid
-        after = self._cleared(added, begins) if begins.any() else added
+        after = cleared(added, begins, self._empty) if begins.any() else added
         return step._replace(
             obs={**as_entries(step.obs), **after}, next_obs={**as_entries(step.next_obs), **added}
         )
@@ -77,25 +77,7 @@ class RememberingHostEnv:
         """Close the environments."""
         self.env.close()
 
-    def _nothing(self) -> dict[str, np.ndarray]:
-        count = self.num_envs
-        added = {MEMORY: np.zeros([count, self.units], np.float32), FIRST: np.ones(count, bool)}
-        if self.shows_previous:
-            width = action_width(self.env.spec)
-            added[PREVIOUS_ACTION] = np.zeros([count, width], np.float32)
-            added[PREVIOUS_REWARD] = np.zeros([count, 1], np.float32)
-        return added
 
-    def _cleared(self, added: dict[str, np.ndarray], begins: np.ndarray) -> dict[str, np.ndarray]:
-        nothing = self._nothing()
-        return {
-            name: np.where(begins.reshape(-1, *[1] * (part.ndim - 1)), nothing[name], part)
-            for name, part in added.items()
-        }
-
-
-def remembering(env: HostEnv, obs_spec: Any) -> HostEnv:
-    """The environments as an agent that was trained on observations of that spec takes them."""
-    if not has_memory(obs_spec):
-        return env
-    return RememberingHostEnv(env, int(obs_spec[MEMORY].shape[0]), PREVIOUS_REWARD in obs_spec)
+def remembering(env: HostEnv, units: int, shows_previous: bool) -> HostEnv:
+    """The environments as an agent takes them whose memory has so many `units`; 0: it has none."""
+    return RememberingHostEnv(env, units, shows_previous) if units else env

@@ -12,6 +12,7 @@ import tensorflow as tf
 from kytolly.environment.memory import FIRST, MEMORY, PREVIOUS_ACTION, PREVIOUS_REWARD, as_entries
 from kytolly.environment.memory_spec import action_width, remembering_spec
 from kytolly.environment.spec import Box, Discrete, EnvSpec, StepOutcome, TensorEnvironment
+from kytolly.environment.tensor.stepping import next_episodes
 
 
 class Remembered(NamedTuple):
@@ -43,8 +44,7 @@ class RememberingEnv:
 
     def reset_after(self, state: Remembered, uniform: tf.Tensor) -> Remembered:
         """As `reset`, of an environment whose episodes hand something on."""
-        reset_after = getattr(self.env, "reset_after", lambda _, draws: self.env.reset(draws))
-        return self._begin(reset_after(state.env, uniform), uniform.shape[0])
+        return self._begin(next_episodes(self.env, state.env, uniform), uniform.shape[0])
 
     def observe(self, state: Remembered) -> dict[str, tf.Tensor]:
         """The environment's observation with the added entries."""

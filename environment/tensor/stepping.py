@@ -43,6 +43,15 @@ def reset_all(env: TensorEnvironment, uniform: tf.Tensor) -> tuple[DeviceState, 
     return state, env.observe(env_state)
 
 
+def next_episodes(env: TensorEnvironment, state: Any, uniform: tf.Tensor) -> Any:
+    """States of the episodes that follow on a state, from [E, reset_uniforms] draws.
+
+    An environment whose episodes hand something on says what in `reset_after`.
+    """
+    reset_after = getattr(env, "reset_after", lambda _, draws: env.reset(draws))
+    return reset_after(state, uniform)
+
+
 def step_and_reset(
     env: TensorEnvironment, state: DeviceState, action: tf.Tensor, uniform: tf.Tensor
 ) -> tuple[DeviceState, TimeStep]:
@@ -78,9 +87,7 @@ def step_and_reset(
         # A shape that an op of the environment lost would end a while loop.
         return tf.ensure_shape(tf.where(rows, new, old), before.shape)
 
-    # An environment whose episodes hand something on says what in `reset_after`.
-    reset_after = getattr(env, "reset_after", lambda _, draws: env.reset(draws))
-    fresh = reset_after(after, uniform[:, split:])
+    fresh = next_episodes(env, after, uniform[:, split:])
     env_state = tf.nest.map_structure(restart, fresh, after, state.env)
     steps, total = tf.where(ended, 0, elapsed), tf.where(ended, 0.0, episode_return)
     next_state = DeviceState(env_state, steps, total)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -21,7 +21,10 @@ from kytolly.environment.memory_spec import plain_spec
 from kytolly.environment.spec import EnvSpec
 from kytolly.model.observation_features import make_features
 from kytolly.model.recurrent import KINDS, CustomMemoryNetwork, MemoryNetwork, split_state
+from kytolly.policy.base import Policy
+from kytolly.policy.batch import Rollout
 from kytolly.policy.sequence_q import Sequences
+from kytolly.policy.sequences import by_sequence
 
 
 class SequenceReplay(ReplayBuffer):
@@ -87,18 +90,34 @@ class SequenceRollout(RolloutBuffer):
     Args:
         length: Env steps of a sequence.
         num_envs: Environments of the rollout.
+        state_units: Numbers of a memory that is brought up to date between epochs; 0 if none is.
         options: As for `RolloutBuffer`.
     """
 
-    def __init__(self, *, length: int, num_envs: int, **options: Any):
+    def __init__(self, *, length: int, num_envs: int, state_units: int = 0, **options: Any):
         super().__init__(**options)
         self.length, self.num_envs = length, num_envs
+        self.starts: tf.Variable | None = None
+        if state_units:  # [chunks * E, S] before each sequence, chunk by chunk
+            shape = [self.rows_per_update * self.updates_per_epoch // length, state_units]
+            self.starts = tf.Variable(tf.zeros(shape), trainable=False, name="starts")
 
     @classmethod
     def options(cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
         """As for other agents, and what a sequence is."""
-        own = {"length": cfg.sequence_length, "num_envs": cfg.num_envs}
+        refreshed = cfg.memory_refresh and cfg.sequence_length < cfg.rollout_steps
+        units = cfg.state_units if refreshed else 0
+        own = {"length": cfg.sequence_length, "num_envs": cfg.num_envs, "state_units": units}
         return super().options(cfg, env_spec) | own
+
+    def open(self, rollout: Rollout, policy: Policy) -> tuple[Any, tf.Tensor]:
+        """As for every rollout, with what a refresh takes; the memories are those that acted."""
+        rows, metrics = super().open(rollout, policy)
+        if self.starts is None:
+            return rows, metrics
+        every = rollout.obs[MEMORY][:: self.length]
+        self.starts.assign(tf.reshape(every, self.starts.shape))
+        return Refreshable(rows, rollout.obs, policy), metrics
 
     def batch(self, opened: Any, index: int | tf.Tensor, random_bits: tf.Tensor) -> Rows:
         """The rows of update `index`, sequence by sequence; every one is in an epoch once."""
@@ -107,10 +126,41 @@ class SequenceRollout(RolloutBuffer):
         chunk, env = chosen // self.num_envs, chosen % self.num_envs
         begin = chunk * self.length * self.num_envs + env
         slots = begin[:, tf.newaxis] + self.num_envs * tf.range(self.length)
-        rows: Any = self.rows(opened, tf.reshape(slots, [-1]))
-        memory = rows.obs[MEMORY]
-        memory = tf.reshape(memory, [count, self.length, memory.shape[-1]])[:, 0]
+        slots = tf.reshape(slots, [-1])
+        if self.starts is not None:
+            later = (index > 0) & (index % self.updates_per_epoch == 0)
+            tf.cond(later, lambda: self.refresh(opened.obs, opened.policy), lambda: None)
+            rows: Any = self.rows(opened.rows, slots)
+            memory = tf.gather(self.starts, chosen)
+        else:
+            rows = self.rows(opened, slots)
+            memory = rows.obs[MEMORY]
+            memory = tf.reshape(memory, [count, self.length, memory.shape[-1]])[:, 0]
         return rows._replace(obs={**rows.obs, MEMORY: memory})
+
+    def refresh(self, obs: dict[str, tf.Tensor], policy: Policy) -> None:
+        """Play a rollout again with the present weights, for the memory before each sequence.
+
+        Args:
+            obs: [T, E, ...] entries.
+            policy: Whose weights they are.
+        """
+        assert self.starts is not None
+        first = obs[MEMORY][0]
+        last = -self.length  # after which nothing is learned from
+        rows = {name: by_sequence(part[:last]) for name, part in obs.items() if name != MEMORY}
+        states = policy.step({**rows, MEMORY: first}, policy.current_weights())[-1]
+        after = tf.reshape(states, [self.num_envs, -1, self.length, first.shape[-1]])[:, :, -1]
+        every = tf.concat([first[tf.newaxis], tf.transpose(after, [1, 0, 2])], axis=0)
+        self.starts.assign(tf.reshape(every, self.starts.shape))
+
+
+class Refreshable(NamedTuple):
+    """An opened rollout whose memories are brought up to date between epochs."""
+
+    rows: Any  # as every opened rollout
+    obs: dict[str, tf.Tensor]  # [T, E, ...] entries
+    policy: Policy
 
 
 SEQUENCES: dict[str, Any] = {

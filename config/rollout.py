@@ -36,6 +36,10 @@ class RolloutConfig(RunConfig):
         "than 64 rows",
     )
 
+    memory_refresh: bool = setting(
+        False, "between passes, bring the memory before each sequence up to date with the weights"
+    )
+
     # Other configs have properties or fields in their place.
     sequence_kind = "rollout"  # of `agent.sequences`, for an agent with a memory
     first_update_env_steps = 0  # pyright: ignore[reportAssignmentType]  # from the first rollout on

@@ -6,9 +6,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.sequences import PrioritizedSequences, SequenceReplay, SequenceRollout
+from kytolly.agent.make_agent import make_agent
+from kytolly.agent.sequences import (
+    PrioritizedSequences,
+    Refreshable,
+    SequenceReplay,
+    SequenceRollout,
+)
+from kytolly.config.ppo import PPOConfig
 from kytolly.environment.memory import FIRST, MEMORY, OBSERVATION
-from kytolly.policy.batch import Transition
+from kytolly.environment.tensor.cartpole import CartPole
+from kytolly.environment.tensor.remembering import RememberingEnv
+from kytolly.policy.batch import Transition, merge_time
 
 ENVS, STEPS, LENGTH = 3, 6, 2
 
@@ -77,3 +86,47 @@ def test_a_window_of_replay_has_the_steps_of_one_environment_and_the_memory_befo
     assert MEMORY not in found.next_obs
     # The episode ends with row 9; the action of row 12 is random, so a return ends with row 10.
     np.testing.assert_array_equal(found.cut, [False, True, False, False, True, False])
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm", "lru"])
+def test_memories_are_brought_up_to_date_at_the_start_of_each_later_epoch(memory):
+    cfg = PPOConfig(
+        memory=memory,
+        memory_units=4,
+        memory_length=LENGTH,
+        memory_refresh=True,
+        num_envs=ENVS,
+        rollout_steps=STEPS,
+        num_minibatches=3,
+        epochs=2,
+        hidden_units=(5,),
+    )
+    agent = make_agent(cfg, RememberingEnv(CartPole(), cfg.state_units).spec)
+    buffer, policy = agent.memory, agent.policy
+    rng = np.random.default_rng(0)
+    stored = rng.normal(size=[STEPS, ENVS, cfg.state_units]).astype(np.float32)
+    first = np.zeros([STEPS, ENVS], bool)
+    first[3, 1] = first[4, 2] = True  # within a sequence, and at its start
+    seen = rng.normal(size=[STEPS, ENVS, 4]).astype(np.float32)
+    obs = {name: tf.constant(part)
+           for name, part in {OBSERVATION: seen, MEMORY: stored, FIRST: first}.items()}  # fmt: skip
+    rows = Rows(tf.nest.map_structure(merge_time, obs), tf.range(STEPS * ENVS))
+    expected, state = [], obs[MEMORY][0]
+    for time in range(STEPS):  # one step after the other
+        state = tf.where(first[time, :, np.newaxis], 0.0, state)
+        expected.append(state)
+        now = {OBSERVATION: obs[OBSERVATION][time], MEMORY: state, FIRST: obs[FIRST][time]}
+        state = policy.step(now, policy.current_weights())[-1]
+    expected = tf.reshape(tf.stack(expected), [-1, cfg.state_units]).numpy()
+
+    opened = Refreshable(rows, obs, policy)
+    buffer.starts.assign(tf.reshape(obs[MEMORY][::LENGTH], buffer.starts.shape))
+    words = tf.constant(rng.integers(2**32, size=buffer.num_random_words, dtype=np.uint32))
+    batch = tf.function(buffer.batch, jit_compile=True)
+    for update in range(cfg.updates_per_iteration):
+        taken = batch(opened, tf.constant(update), words)
+        begin = taken.number.numpy().reshape(-1, LENGTH)[:, 0]
+        known = expected if update >= cfg.updates_per_epoch else stored.reshape(expected.shape)
+        reset = first.reshape(-1)[begin][:, np.newaxis]
+        found = np.where(reset, 0.0, taken.obs[MEMORY])
+        np.testing.assert_allclose(found, np.where(reset, 0.0, known[begin]), atol=1e-6)

@@ -32,6 +32,11 @@ def reason_apart(cfg: RunConfig, env: str) -> str | None:
     """
     if env not in TENSOR_ENVIRONMENTS:
         return f"{env} is no tensor code, and a program cannot hold its environments"
+    if cfg.env_kwargs:
+        import gymnasium
+
+        if env in gymnasium.registry:
+            return f"arguments of {env} are for Gymnasium's, and a program cannot hold that"
     return unfit_setting(cfg)
 
 
@@ -39,8 +44,8 @@ def unfit_setting(cfg: RunConfig) -> str | None:
     """The setting with which a run needs a process of its own, in words; None where none does."""
     if cfg.loop == "host":
         return "loop is host, and a program cannot hold environments of the host"
-    if cfg.env_kwargs or cfg.wrappers:
-        return "arguments and wrappers of an environment are for those of the host"
+    if cfg.wrappers:
+        return "wrappers are for environments of the host"
     if "," in cfg.device or cfg.device == "gpus":
         return f"device is {cfg.device}, and a program of many agents has one device"
     if cfg.on_nan != "stop":
@@ -94,7 +99,12 @@ def prepare_population(
     reasons = [reason for cfg in configs if (reason := unfit_setting(cfg))]
     if reasons:
         raise apart_error(reasons[0])
-    runner = make_env_runner(first, env)
+    source = env
+    if first.env_kwargs:
+        from kytolly.environment.gym.wrapped import wrapped_source
+
+        source = wrapped_source(env, first.env_kwargs, ())
+    runner = make_env_runner(first, source)
     if not isinstance(runner, TensorEnvRunner):
         runner.close()
         name = env if isinstance(env, str) else type(env).__name__

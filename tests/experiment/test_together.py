@@ -16,6 +16,7 @@ import yaml
 from kytolly import PPOConfig, load
 from kytolly.command.entry import main
 from kytolly.experiment import together
+from kytolly.experiment.members import reason_apart
 from kytolly.experiment.together import default_parts, seeds_text
 from kytolly.loop.turns import PopulationInTurns
 from tests.helpers.commands import SHORT_PPO, kytolly
@@ -165,3 +166,28 @@ def test_two_processes_survive_a_kill(tmp_path):
     again = ["train", "ppo", "--resume", "killed", "--seeds", "0-2"]
     subprocess.run([*start, *again], cwd=tmp_path, check=True)
     assert_same_runs(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_arguments_of_tensor_code_are_those_of_every_member(tmp_path):
+    maze = ["train", "ppo", "--env", "kytolly/PassiveTMaze-v0", "--env-kwargs", "length=4"]
+    done = kytolly(*maze, "--seeds", "0,1", "--log-dir", "g", *SETTINGS, cwd=tmp_path)
+    assert done.status == 0 and "Train each" not in done.errors, done.errors
+    alone = kytolly(*maze, "--seed", "1", "--log-dir", "alone", *SETTINGS, cwd=tmp_path)
+    assert alone.status == 0, alone.errors
+    assert rows(tmp_path / "g/seed-1") == rows(tmp_path / "alone")
+    saved = yaml.safe_load((tmp_path / "g/seed-1/config.yaml").read_text())
+    assert saved["settings"]["env_kwargs"] == {"length": 4}
+
+
+@pytest.mark.parametrize(
+    "env, settings, reason",
+    [
+        ("kytolly/PassiveTMaze-v0", {"env_kwargs": {"length": 4}}, None),
+        ("CartPole-v1", {"env_kwargs": {"sutton_barto_reward": True}}, "arguments of CartPole-v1"),
+        ("CartPole-v1", {"wrappers": ["a:B"]}, "wrappers are for environments of the host"),
+        ("LunarLander-v3", {}, "LunarLander-v3 is no tensor code"),
+    ],
+)
+def test_what_one_program_cannot_hold_is_named(env, settings, reason):
+    found = reason_apart(PPOConfig(**settings), env)
+    assert found == reason or (reason and found.startswith(reason))

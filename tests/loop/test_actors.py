@@ -51,13 +51,18 @@ def require_equal(a, b):
         np.testing.assert_array_equal(ours, theirs)
 
 
-CASES = [(PPOConfig, "CartPole-v1"), (DQNConfig, "CartPole-v1")]
-CASES += [(PPOConfig, "Pendulum-v1"), (RainbowConfig, "CartPole-v1")]
+GRU = {"memory": "gru", "memory_units": 4, "memory_inputs": True}
+CASES = [(PPOConfig, "CartPole-v1", {}), (DQNConfig, "CartPole-v1", {})]
+CASES += [(PPOConfig, "Pendulum-v1", {}), (RainbowConfig, "CartPole-v1", {})]
+CASES += [
+    (PPOConfig, "CartPole-v1", {"memory_length": 5, **GRU}),
+    (DQNConfig, "CartPole-v1", {"memory_length": 4, **GRU}),
+]
 
 
-@pytest.mark.parametrize(("kind", "env"), rest_learning(CASES, CASES[:2]))
-def test_actors_learn_what_one_process_learns(kind, env, tmp_path):
-    cfg = {"total_env_steps": 5_000}
+@pytest.mark.parametrize(("kind", "env", "memory"), rest_learning(CASES, CASES[:2]))
+def test_actors_learn_what_one_process_learns(kind, env, memory, tmp_path):
+    cfg = {"total_env_steps": 5_000, **memory}
     alone = train(tmp_path / "alone", make_config(kind, **cfg), env)
     actors = train(tmp_path / "actors", make_config(kind, **cfg, actors=2), env)
     require_equal(alone, actors)

@@ -102,7 +102,7 @@ class Trainer:
             if cfg.actors:
                 from kytolly.machine.cluster import joined
 
-                closing.enter_context(joined("ray"))
+                closing.enter_context(joined("ray", cfg.actors))
             runner = evaluation_runner = make_env_runner(cfg, env)
             closing.callback(runner.close)
             cfg = fitted_config(cfg, runner, model)

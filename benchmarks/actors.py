@@ -50,19 +50,20 @@ class SleepingCartPole(gymnasium.Wrapper):
         return self.env.step(action)
 
 
-# Each environment in a process, and environments in actors.
+# Each environment in a process, and environments in actors, where they step one after the other,
+# or at the same time in processes or threads.
 SIDES = {
     "async_envs": {"async_envs": True},
     f"{ACTORS} actors": {"actors": ACTORS},
     f"{ACTORS} actors, async_envs": {"actors": ACTORS, "async_envs": True},
+    f"{ACTORS} actors, env_threads": {"actors": ACTORS, "env_threads": True},
 }
 
 
 def actors_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
     """Time DQN's host loop with each environment in a process, and with environments in actors.
 
-    An actor steps its environments one after the other, or each in a process. All sides learn the
-    same. They take turns.
+    All sides learn the same. They take turns.
     """
     from kytolly.machine.cluster import joined
 
@@ -73,7 +74,7 @@ def actors_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
     cases["Acrobot-v1"] = "Acrobot-v1"
     watch.begin(len(cases) * repeats)
     rows, data = [], {}
-    with joined("ray"):
+    with joined("ray", sum(settings.get("actors", 0) for settings in SIDES.values())):
         for name, env in cases.items():
             speeds: dict[str, list[float]] = {side: [] for side in SIDES}
             with contextlib.ExitStack() as stack:

@@ -120,11 +120,6 @@ def run(args: argparse.Namespace) -> int:
     """Train what waits and print how the settings did."""
     began = time.perf_counter()
     check_cluster(args)
-    if args.on and args.together:
-        raise BadInput(
-            "--on gives each run to some node, and --together makes them one program. "
-            "Leave one of them out."
-        )
     sweep = resumed(args) if args.resume else begun(args)
     if args.part is not None:
         return run_part(sweep, args.part)
@@ -159,7 +154,7 @@ def begun(args: argparse.Namespace) -> Sweep:
         raise BadInput("--seed and --seeds are both given. Give one of them.")
     cfg, env = train.given_config(args)
     configs = combined_configs(cfg, values)
-    reason = "" if args.apart or args.on else reason_sweep_apart(configs, env)
+    reason = "" if args.apart else reason_sweep_apart(configs, env)
     if reason:
         say_why_apart(reason, args, cfg, env, "run")
     seeds = args.seeds or [cfg.seed]
@@ -202,16 +197,18 @@ def given_values(
 def resumed(args: argparse.Namespace) -> Sweep:
     """The sweep in a folder, which has its options in a file."""
     given: dict[str, Any] = dict.fromkeys(train.given_flags(args), True)
-    names = ("env", "config", "preset", "tuned", "defaults", "log_dir", "init", "set", "seeds")
+    names = ("env", "config", "preset", "tuned", "defaults", "log_dir", "set", "seeds")
     given |= {name: getattr(args, name) for name in (*names, "together", "apart")}
     given |= {} if args.on else {"jobs": args.jobs}
+    given |= {"init": args.init} if args.part is None else {}
     extra = next((name for name, value in given.items() if value not in (None, False)), "")
     if extra:
         raise BadInput(
             f"--resume completes a sweep with its own options. Leave --{extra.replace('_', '-')} "
             "out."
         )
-    sweep = Sweep.resume(args.resume, args.trust, print_line, held=args.part is not None)
+    is_part = args.part is not None
+    sweep = Sweep.resume(args.resume, args.trust, print_line, held=is_part, init=args.init)
     if args.algorithm not in (None, sweep.config.algorithm):
         raise BadInput(
             f"ALGO is {args.algorithm}, and the sweep in {args.resume} is of "
@@ -235,22 +232,13 @@ def train_runs(sweep: Sweep, args: argparse.Namespace) -> None:
     count = f"{sweep.num_waiting()} runs of {len(sweep.groups)} settings to train"
     jobs = sweep.plan["jobs"]
     if args.on:
-        if sweep.plan["together"]:
-            raise BadInput(f"the sweep in {sweep.folder} trains in populations. Leave --on out.")
-        print_line(f"{count}, in {sweep.folder}")
-        with join_cluster(args) as cluster:
-            return sweep.train_apart(args.jobs or max(1, sweep.num_waiting()), cluster.start)
+        return train_on_cluster(sweep, args, count)
     if not sweep.plan["together"]:
         jobs = min(jobs, max(1, sweep.num_waiting()))
         print_line(f"{count}, {jobs} at a time, in {sweep.folder}")
         return sweep.train_apart(jobs)
-    programs = program_groups(sweep.groups)
-    words = "one program"
-    if len(programs) > 1:
-        by = ", ".join(dividing_settings(programs, sweep.plan["values"]))
-        words = f"{len(programs)} programs (by {by})"
     jobs = min(jobs, len(sweep.parts))
-    words += f" and {jobs} processes" if jobs > 1 else ""
+    words = programs_text(sweep) + (f" and {jobs} processes" if jobs > 1 else "")
     print_line(f"{count} together, in {words}, in {sweep.folder}")
     if not any(map(waits, sweep.parts)):
         return None
@@ -259,6 +247,37 @@ def train_runs(sweep: Sweep, args: argparse.Namespace) -> None:
     begin_process(usable_cores())
     prepare_machine(sweep.config)
     return sweep.train_part(0)
+
+
+def train_on_cluster(sweep: Sweep, args: argparse.Namespace, count: str) -> None:
+    """Train the runs that wait on the nodes; more than there is room for wait there.
+
+    A new sweep in populations is divided into at least as many as there is room for.
+
+    Args:
+        sweep: The sweep.
+        args: The options of `kytolly sweep`.
+        count: How many runs wait, in words.
+    """
+    with join_cluster(args) as cluster:
+        if not sweep.plan["together"]:
+            print_line(f"{count}, in {sweep.folder}")
+            return sweep.train_apart(args.jobs or max(1, sweep.num_waiting()), cluster.start)
+        if not args.resume:
+            sweep.divide(args.jobs or cluster.slots)
+        jobs = args.jobs or len(sweep.parts)
+        words = f"{programs_text(sweep)} and {len(sweep.parts)} populations"
+        print_line(f"{count} together, in {words}, in {sweep.folder}")
+        return sweep.train_parts(jobs, cluster.start)
+
+
+def programs_text(sweep: Sweep) -> str:
+    """How many programs the runs need, and by which settings, in words."""
+    programs = program_groups(sweep.groups)
+    if len(programs) == 1:
+        return "one program"
+    by = ", ".join(dividing_settings(programs, sweep.plan["values"]))
+    return f"{len(programs)} programs (by {by})"
 
 
 def continue_words(sweep: Sweep) -> str:

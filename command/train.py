@@ -77,6 +77,7 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         type=positive,
         help="env steps of each member between two choices of --pbt; default: a twentieth of all",
     )
+    add("--until", metavar="N", type=positive, help=argparse.SUPPRESS)  # a member of --pbt
     add_trust(parser)
     add_profile(parser)
     add_settings(parser, algorithm)
@@ -187,8 +188,11 @@ def run(args: argparse.Namespace) -> int:
     if args.pbt:
         from kytolly.command import train_pbt
 
-        refuse_cluster(args, "--seeds and not --pbt")
         return train_pbt.run(args, given_flags(args), given_config)
+    if args.until:
+        from kytolly.command import train_pbt
+
+        return train_pbt.run_member(args, *given_config(args))
     for flag, value in {"--population": args.population, "--interval": args.interval}.items():
         if value:
             raise BadInput(f"{flag} is for --pbt. Give that as well, or leave {flag} out.")
@@ -200,8 +204,8 @@ def run(args: argparse.Namespace) -> int:
     given = {"--jobs": args.jobs, "--together": args.together, "--apart": args.apart}
     for flag, value in given.items():
         if value:
-            raise BadInput(f"{flag} is for several runs. Give --seeds as well, or leave it out.")
-    refuse_cluster(args, "--seeds")
+            raise BadInput(f"{flag} is for several runs. Give --seeds or --pbt, or leave it out.")
+    refuse_cluster(args, "--seeds or --pbt")
     cfg, env = given_config(args)
     prepare_machine(cfg)
     from kytolly.trainer import Trainer

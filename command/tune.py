@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, TextIO
 from kytolly.command import train
 from kytolly.command.cluster_options import add_cluster_options, check_cluster, join_cluster
 from kytolly.command.exits import BadInput
-from kytolly.command.options import environment, path, positive, seconds
+from kytolly.command.options import environment, path, positive, seconds, seed_list
 from kytolly.command.result import print_line, print_table
 from kytolly.command.start import prepare_machine
 
 if TYPE_CHECKING:
-    from kytolly.experiment.tuning import TuningResult
+    from kytolly.experiment.cluster import Cluster
+    from kytolly.experiment.tuning import RunTrials, TuningResult
 
 DEFAULT_TRIALS = 30
 DEFAULT_MEMBERS = 8
@@ -67,6 +68,8 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         "weaker half ends after a quarter, and once more after half of a run",
     )
     add_cluster_options(parser)
+    add("--part-of", metavar="STUDY", type=path, help=argparse.SUPPRESS)  # a child process
+    add("--part", metavar="TRIALS", type=seed_list, help=argparse.SUPPRESS)
     parser.set_defaults(
         preset=None, tuned=None, defaults=None, resume=None, log_dir=None, trust=False
     )
@@ -80,9 +83,11 @@ def run(args: argparse.Namespace) -> int:
     from kytolly.config.search_space import SEARCH_SPACES, search_space
     from kytolly.experiment.processes import default_jobs
     from kytolly.experiment.study import import_optuna
-    from kytolly.experiment.tuning import TrialRuns, TuningStopped, tune
+    from kytolly.experiment.tuning import TuningStopped, tune
 
     train.check_algorithm(args.algorithm, list(SEARCH_SPACES))
+    if args.part_of:
+        return run_part(args)
     check_cluster(args)
     cfg, env = train.given_config(args)
     given = set(train.given_flags(args))
@@ -90,19 +95,14 @@ def run(args: argparse.Namespace) -> int:
         given |= set(read_settings(args.config)[0])
     space = search_space(cfg.algorithm, given)
     import_optuna()
-    if args.on and args.together:
-        raise BadInput(
-            "--on gives each trial to some node, and --together makes them one program. Leave one "
-            "of them out."
-        )
     file = study_file(args.study, env, cfg.algorithm, args.cluster_dir or "runs")
     options = (file, cfg, env, space, args.trials)
     rest = (args.timeout, print_line)
     try:
         if args.on:
             with join_cluster(args) as cluster:
-                run_trials = functools.partial(TrialRuns.run, start=cluster.start)
-                result = tune(*options, args.jobs or cluster.slots, *rest, run_trials)
+                jobs, run_trials = trials_on_cluster(cluster, args)
+                result = tune(*options, jobs, *rest, run_trials)
         elif args.together:
             from kytolly.experiment.trial_populations import train_populations
 
@@ -119,6 +119,33 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(result))
     return 0 if result["best"] else 1
+
+
+def trials_on_cluster(cluster: Cluster, args: argparse.Namespace) -> tuple[int, RunTrials]:
+    """How many trials train at a time, or in a population, and what trains them on the nodes."""
+    if args.together:
+        from kytolly.experiment.trial_populations import train_elsewhere
+
+        run = functools.partial(train_elsewhere, jobs=cluster.slots, start=cluster.start)
+        return args.jobs or DEFAULT_MEMBERS, run
+    from kytolly.experiment.tuning import TrialRuns
+
+    run = functools.partial(TrialRuns.run, start=cluster.start)
+    return args.jobs or cluster.slots, run
+
+
+def run_part(args: argparse.Namespace) -> int:
+    """Train a population of trials in this process, which another one has started."""
+    from kytolly.agent.algorithms import make_config
+    from kytolly.config.files import read_settings
+    from kytolly.experiment.trial_populations import train_part
+
+    folder = Path(args.part_of)
+    prepare_machine(make_config(read_settings(folder / f"trial-{args.part[0]}.yaml")[0]))
+    try:
+        return 1 if train_part(folder, args.part, print_line) else 0
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("Its trials are saved as far as they came.") from None
 
 
 def study_file(given: str | None, env: str, algorithm: str, folder: str = "runs") -> Path:

@@ -144,6 +144,7 @@ class RunConfig(Settings):
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
+    env_threads: bool = setting(False, "host loop: step environments, which wait, in threads")
     actors: Annotated[int, Meta(ge=1, le=MAX_PROCESSES), "actors"] | None = setting(
         None,
         "host loop: Ray actors, on this machine or others, each with equally many environments; "
@@ -218,6 +219,9 @@ class RunConfig(Settings):
             from kytolly.config.schedules import schedules_as_text
 
             object.__setattr__(self, "schedules", schedules_as_text(self))
+        if self.env_threads and (self.async_envs or self.on_env_fault == "restart"):
+            other = "async_envs" if self.async_envs else "on_env_fault restart"
+            raise ValueError(f"env_threads and {other} are set, expected one. Leave one out.")
         if self.async_envs and self.num_envs > MAX_PROCESSES:
             raise ValueError(
                 f"num_envs is {self.num_envs} with async_envs, which starts a process for each, "

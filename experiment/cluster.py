@@ -15,7 +15,7 @@ from typing import Any
 
 from kytolly.config.words import PREFIX, path_text
 from kytolly.environment.faults import one_line
-from kytolly.experiment.members import GROUP_FILE
+from kytolly.experiment.members import GROUP_FILE, SWEEP_FILE
 from kytolly.experiment.node_run import Changes, Files, NodeRun, Order, read_tree, within
 from kytolly.experiment.processes import POLL_SECONDS, ChildRun, Report
 from kytolly.machine.cluster import (
@@ -283,9 +283,10 @@ class RemoteProcess:
         if self._num_lost > MAX_LOST:
             return self._fail(error)
         child, words = self._child, list(self._child.words)
-        if (child.run_dir / "config.yaml").is_file():  # those of several runs look themselves
+        if "--resume" not in words and (child.run_dir / "config.yaml").is_file():
             flags = [word for word in words if word in ("--json", "--trust")]
-            self._words = [*words[:4], *flags, "--resume", str(child.run_dir)]
+            end = words[words.index("--until") :][:2] if "--until" in words else []
+            self._words = [*words[:4], *flags, "--resume", str(child.run_dir), *end]
         self._say_line(
             "its node or its process there is gone; it goes on elsewhere from what came home"
         )
@@ -308,12 +309,13 @@ class RemoteProcess:
 
 def files_of(child: ChildRun, path: str) -> Files:
     """What a node needs under a path of a child's command line."""
-    files = read_tree(Path(path))
     if not child.members or Path(path) != child.folder:
-        return files
-    return {
-        name: files[name] for name in files if name == GROUP_FILE or within(name, child.members)
-    }
+        return read_tree(Path(path))
+    # What several runs have in common, and the settings of each.
+    names = {GROUP_FILE, SWEEP_FILE, *(f"{Path(member).name}.yaml" for member in child.members)}
+    return read_tree(
+        Path(path), lambda name: Path(name).name in names or within(name, child.members)
+    )
 
 
 def read_names(folder: Path, members: Sequence[str]) -> set[str]:

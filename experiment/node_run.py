@@ -9,7 +9,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import Popen
 from typing import NamedTuple
@@ -27,7 +27,7 @@ class Order(NamedTuple):
     Attributes:
         words: The command line, with the paths of the driver.
         folder: What the process writes into, as the command line names it.
-        members: Names of the folders in `folder` that it writes; none: all of `folder`.
+        members: The folders in `folder` that it writes, as paths in it; none: all of `folder`.
         inputs: What the driver has under each path of the command line.
         log: A file for what the process prints, on a disk that all share; None where none is
             shared: then `words` are changed to paths of the node.
@@ -170,14 +170,19 @@ class NodeRun:
 
 def within(name: str, members: Sequence[str]) -> bool:
     """True for the path of a file in one of the members' folders, if there are members."""
-    return not members or Path(name).parts[0] in members
+    return not members or any(name.startswith(f"{member}/") for member in members)
 
 
-def read_tree(path: Path) -> Files:
-    """The contents of a file, or of all files in a folder; nothing where neither exists."""
+def read_tree(path: Path, is_wanted: Callable[[str], bool] = bool) -> Files:
+    """The contents of a file, or of the wanted files in a folder; nothing where neither exists.
+
+    Args:
+        path: It.
+        is_wanted: Says whether a path in the folder is wanted; each is where this is not given.
+    """
     if path.is_file():
         return {"": path.read_bytes()}
-    return {name: (path / name).read_bytes() for name in _files_with_stat(path)}
+    return {name: (path / name).read_bytes() for name in _files_with_stat(path) if is_wanted(name)}
 
 
 def _files_with_stat(folder: Path) -> dict[str, os.stat_result]:

@@ -127,7 +127,7 @@ class PopulationBased:
 
         Args:
             env_steps: Of each member.
-            scores: [P] evaluations; -inf of a member that has ended.
+            scores: [P] evaluations; -inf of a member that has ended. NaN is the weakest.
             now: [P] numbers by name.
         """
         last = self.events[-1].env_steps if self.events else 0
@@ -136,7 +136,7 @@ class PopulationBased:
         if env_steps >= self.config.total_env_steps:
             return None
         rng = np.random.default_rng([self.config.seed, env_steps])
-        order = np.argsort(scores, kind="stable")
+        order = np.argsort([-np.inf if np.isnan(x) else x for x in scores], kind="stable")
         count = max(1, round(SHARE * self.size)) if self.size < 5 else int(SHARE * self.size)
         weak, strong = order[:count], order[-count:]
         sources = np.arange(self.size)

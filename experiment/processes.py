@@ -64,8 +64,8 @@ class ChildRun:
         name: What it is called for a reader, such as `seed 3`.
         run_dir: The run's folder. What the process prints is in a file `.log` beside it.
         words: The command line after `kytolly`: train ALGO --env ENV, then options.
-        members: Names of the folders that the process writes beside `run_dir`, where it trains
-            several runs.
+        members: The folders that the process writes where it trains several runs, as paths in the
+            folder that `run_dir` is in.
         stopped: Its process was told to stop.
         reported: The lines that `new_warnings` has given so far.
     """

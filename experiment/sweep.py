@@ -26,9 +26,9 @@ from kytolly.experiment.seed_statistics import Improvement, SeedSummary, improve
 from kytolly.experiment.seeds import SeedGroup, SeedRun, shared_settings
 from kytolly.experiment.study import chosen_settings_text
 from kytolly.experiment.together import (
-    AT_INTERRUPTION,
     MIN_SEEDS_OF_A_PROCESS,
     problem_of,
+    show_lines,
     train_members,
 )
 from kytolly.experiment.varied import program_key
@@ -100,7 +100,7 @@ class Sweep:
         report: Report,
     ):
         self.folder, self._held = folder.path, folder
-        self.config, self.environment, self.plan = config, environment, plan
+        self.config, self.environment, self.plan, self.init = config, environment, plan, init
         self.chosen = combinations(plan["values"])
         self._report = report
         seeds = plan["seeds"]
@@ -143,21 +143,18 @@ class Sweep:
         """
         configs = combined_configs(config, plan["values"])
         folder = RunFolder.create(log_dir, f"{environment}_{config.algorithm}_sweep")
-        beside: dict[str, Any] = {"environment": environment, "loop": config.loop}
-        beside |= {"versions": versions()}
-        if init is not None:
-            init = os.path.abspath(init)
-            beside["init"] = init
+        init = None if init is None else os.path.abspath(init)
         sweep = cls(folder, config, environment, plan, configs, init, report)
         for group in sweep.groups:
             group.folder.mkdir()
-            shared = beside if group.parts is None else {**beside, "together": group.parts}
-            write_text(group.folder / GROUP_FILE, yaml_text(group.config, shared))
-        write_text(folder.path / SWEEP_FILE, yaml_text(config, {**beside, "sweep": plan}))
+            group.write_settings()
+        sweep._write_plan()
         return sweep
 
     @classmethod
-    def resume(cls, path: str, trust: bool, report: Report, held: bool = False) -> Sweep:
+    def resume(
+        cls, path: str, trust: bool, report: Report, held: bool = False, init: str | None = None
+    ) -> Sweep:
         """The sweep in a folder.
 
         Args:
@@ -165,6 +162,7 @@ class Sweep:
             trust: Import the Python modules that the folder names.
             report: Shows a line of progress.
             held: Another process, which started this one, holds the folder.
+            init: Where the run whose weights all begin with lies here; None: as the folder says.
 
         Raises:
             ValueError: The folder is no sweep's.
@@ -191,7 +189,7 @@ class Sweep:
             refuse_links(kept.path / name)
         files = [kept.path / name / GROUP_FILE for name in names]
         configs = [make_config(read_settings(each)[0]) for each in files]
-        return cls(kept, cfg, env, plan, configs, beside.get("init"), report)
+        return cls(kept, cfg, env, plan, configs, init or beside.get("init"), report)
 
     @property
     def num_runs(self) -> int:
@@ -215,8 +213,19 @@ class Sweep:
         label = f"population {number + 1} of {len(self.parts)}: " if len(self.parts) > 1 else ""
         train_members(self.parts[number], lambda line: self._report(f"{label}{line}"))
 
-    def train_parts(self, jobs: int) -> None:
-        """Train every population with runs that wait in a process of its own, so many at a time."""
+    def divide(self, jobs: int) -> None:
+        """Divide the runs, of which none has begun, into populations for so many processes."""
+        self.plan["jobs"] = jobs
+        self.parts = population_parts(self.groups, jobs)
+        self._write_plan()
+
+    def train_parts(self, jobs: int, start: Start = ChildRun.start) -> None:
+        """Train every population with runs that wait in a process of its own, so many at a time.
+
+        Args:
+            jobs: Processes at a time.
+            start: Starts a child's process where it shall run.
+        """
         waiting = iter(n for n, part in enumerate(self.parts) if waits(part))
 
         def next_child() -> ChildRun | None:
@@ -225,9 +234,16 @@ class Sweep:
                 return None
             words = ["sweep", self.config.algorithm, "--resume", str(self.folder)]
             words += ["--part", str(number)]
-            return ChildRun(str(number), self.folder / f"population-{number + 1}", words)
+            words += ["--init", self.init] if self.init else []
+            runs = [(group, seed) for group, seed in self.parts[number] if seed in group.waiting]
+            members = [str(group.run_dir(seed).relative_to(self.folder)) for group, seed in runs]
+            run_dir = self.folder / f"population-{number + 1}"
+            return ChildRun(str(number), run_dir, words, members)
 
-        run_children(jobs, next_child, self._show_lines, self._end_part)
+        def show(child: ChildRun) -> None:
+            show_lines(child, self._report)
+
+        run_children(jobs, next_child, show, self._end_part, start)
 
     def train_apart(self, jobs: int, start: Start = ChildRun.start) -> None:
         """Train each run that waits in a process, so many at a time; `start` says where."""
@@ -289,10 +305,11 @@ class Sweep:
         self._held.write_result(dict(result))
         return result
 
-    def _show_lines(self, child: ChildRun) -> None:
-        for line in child.new_lines():
-            if not line.startswith(AT_INTERRUPTION):
-                self._report(line)
+    def _write_plan(self) -> None:
+        beside: dict[str, Any] = {"environment": self.environment, "loop": self.config.loop}
+        beside |= {"versions": versions(), "sweep": self.plan}
+        beside |= {"init": self.init} if self.init else {}
+        write_text(self.folder / SWEEP_FILE, yaml_text(self.config, beside))
 
     def _end_part(self, child: ChildRun) -> None:
         """Note which runs of a population have no result; what is wrong at once may be for all."""
@@ -300,9 +317,12 @@ class Sweep:
             return
         if child.process.returncode == 2 and self._is_untrained():
             raise ValueError(child.problem())
-        for group, seed in self.parts[int(child.name)]:
+        part = self.parts[int(child.name)]
+        is_one_group = len({group.folder for group, _ in part}) == 1
+        for group, seed in part:
             if seed in group.waiting and not group.is_done(seed):
-                name = f"{group.folder.name}/seed-{seed}"
+                name = f"seed-{seed}"  # as `PopulationTraining` calls it
+                name = name if is_one_group else f"{group.folder.name}/{name}"
                 group.problems[seed] = problem_of(child, name)
 
     def _is_untrained(self) -> bool:

@@ -79,9 +79,7 @@ def train_processes(group: SeedGroup, report: Report) -> None:
 
     def look() -> None:
         for child in children:
-            for line in child.new_lines():
-                if not line.startswith(AT_INTERRUPTION):
-                    report(line)
+            show_lines(child, report)
 
     def say(line: str) -> None:
         report(line)
@@ -113,11 +111,6 @@ def train_elsewhere(group: SeedGroup, jobs: int, start: Start, report: Report) -
     """
     waiting = [child_of(group, part) for part in unfinished(group, group.parts or [])]
 
-    def look(child: ChildRun) -> None:
-        for line in child.new_lines():
-            if not line.startswith(AT_INTERRUPTION):
-                report(line)
-
     def next_child() -> ChildRun | None:
         return waiting.pop(0) if waiting else None
 
@@ -126,7 +119,14 @@ def train_elsewhere(group: SeedGroup, jobs: int, start: Start, report: Report) -
             raise ValueError(child.problem())  # what is wrong for every seed
         note_problems(group, child)
 
-    run_children(jobs, next_child, look, end, start)
+    run_children(jobs, next_child, lambda child: show_lines(child, report), end, start)
+
+
+def show_lines(child: ChildRun, report: Report) -> None:
+    """Show what a child that trains several runs has printed."""
+    for line in child.new_lines():
+        if not line.startswith(AT_INTERRUPTION):
+            report(line)
 
 
 def note_problems(group: SeedGroup, child: ChildRun) -> None:
@@ -185,11 +185,14 @@ def child_of(group: SeedGroup, part: Sequence[int]) -> ChildRun:
 
 def problem_of(child: ChildRun, name: str) -> str:
     """The reason why a member has no result, or else why its process has ended."""
+    return problem_line(child, name) or child.problem()
+
+
+def problem_line(child: ChildRun, name: str) -> str:
+    """What a child has printed last of a member; nothing where it printed nothing."""
     lines = child.log.read_text("utf-8", "replace").splitlines()
     begin = f"{PREFIX}{name}: "
-    return next((s.removeprefix(begin) for s in reversed(lines) if s.startswith(begin)), "") or (
-        child.problem()
-    )
+    return next((s.removeprefix(begin) for s in reversed(lines) if s.startswith(begin)), "")
 
 
 def seeds_text(seeds: Sequence[int]) -> str:

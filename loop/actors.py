@@ -24,8 +24,9 @@ import keras
 import numpy as np
 
 from kytolly.agent.acting import HostActor, ObsSpec
+from kytolly.agent.acting_rows import among_all
 from kytolly.agent.exploration import Exploration
-from kytolly.agent.noisy_greedy import HostNoise
+from kytolly.agent.noisy_greedy import HostNoise, NoisyGreedy
 from kytolly.agent.randomness import RESUMED_EPISODES, stream_seed
 from kytolly.config.run import RunConfig
 from kytolly.environment.faults import EnvironmentFault, one_line
@@ -136,6 +137,7 @@ class EnvActor:
             seed=cfg.seed,
             first=share.first,
             async_envs=cfg.async_envs,
+            threads=cfg.env_threads,
             masks=masks,
             timeout_seconds=cfg.env_timeout_seconds,
             restart=cfg.on_env_fault == "restart",
@@ -147,8 +149,11 @@ class EnvActor:
         """Begin the first episodes; of an actor that was made anew, others by a `seed`."""
         player: Player = cloudpickle.loads(sent)
         actor = HostActor(player.network, player.distribution, player.obs_spec)
-        if actor.numpy_network is not None:
-            actor.numpy_network.use_one_thread()
+        network = actor.numpy_network
+        if network is not None:
+            network.use_one_thread()
+            if not isinstance(player.exploration, NoisyGreedy):  # which has a product for each row
+                actor.numpy_network = among_all(network, self.share.envs, self.share.total)
         exploration: Any = SharedExploration(player.exploration, self.share)
         behavior = Behavior(
             exploration, player.distribution, player.allows_lag, lambda terminated: terminated

@@ -22,7 +22,8 @@ def make_evaluation_runner(cfg: RunConfig, env: EnvSource, trained: EnvRunner) -
     """The runner of evaluations, whose environment must look like the `trained` one."""
     others: dict[str, object] = {"loop": "auto"}
     if isinstance(env, str) or callable(env):
-        others |= {"async_envs": cfg.async_envs, "on_env_fault": cfg.on_env_fault}
+        names = ("async_envs", "env_threads", "on_env_fault")
+        others |= {name: getattr(cfg, name) for name in names}
     runner = make_env_runner(evaluation_config(cfg, others), env)
     runner.close()  # evaluations make environments of their own
     if (runner.spec.obs, runner.spec.action) != (trained.spec.obs, trained.spec.action):
@@ -56,8 +57,8 @@ def evaluation_config(cfg: RunConfig, others: Mapping[str, object] | None = None
     `others` are further settings by name.
     """
     changed = copy.copy(cfg)
-    alone = {"num_envs": Default(1), "async_envs": False, "on_env_fault": "stop"}
-    alone["actors"] = None
+    alone = {"num_envs": Default(1), "async_envs": False, "env_threads": False}
+    alone |= {"on_env_fault": "stop", "actors": None}
     for name, value in {**alone, **(others or {})}.items():
         object.__setattr__(changed, name, value)
     return changed

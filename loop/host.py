@@ -45,6 +45,9 @@ class HostLoop:
         groups: Adapters around the environments, each with equally many.
         device: Where learning runs, such as "/GPU:0"; None leaves it to TensorFlow.
         collector: Collects from a group.
+
+    Attributes:
+        restored: What a checkpoint holds of the state, until the loop begins.
     """
 
     compile_seconds = 0.0  # but for the first call
@@ -83,7 +86,7 @@ class HostLoop:
         self.overlap = Overlap(self.program, signature[1:]) if overlaps else None
         self.collectors: list[Collector] = []
         self._packed = self._state = np.zeros(0)
-        self._restored: JsonObject = {}
+        self.restored: JsonObject = {}
         self._idle_seconds = 0.0  # that learning waited for rows
         self._whole = True  # no block was collected and not learned from
         self._restarts = [group.restarts for group in self.groups if group.restarts is not None]
@@ -138,9 +141,7 @@ class HostLoop:
         """Environments that were made anew, also before a resume; None where a fault ends a run."""
         if not self._restarts:
             return None
-        return self._restored.get("restarts", 0) + sum(
-            restarts.total for restarts in self._restarts
-        )
+        return self.restored.get("restarts", 0) + sum(restarts.total for restarts in self._restarts)
 
     @property
     def trackables(self) -> Mapping[str, object]:
@@ -166,7 +167,7 @@ class HostLoop:
 
     def set_state(self, state: JsonObject) -> None:
         """Go on from there when the loop begins."""
-        self._restored = state
+        self.restored = state
 
     @property
     def xla(self) -> bool:
@@ -206,7 +207,7 @@ class HostLoop:
 
     def _restore(self) -> None:
         """Go on within the episodes of the checkpoint, or say why new ones begin."""
-        state, reason = self._restored, self._restored.get("reason")
+        state, reason = self.restored, self.restored.get("reason")
         if "acting" in state and self.overlap is not None:
             packed = {"packed": self._packed}
             try:

@@ -86,6 +86,7 @@ class HostEnvRunner:
             otherwise=cfg.num_envs,
             seed=cfg.seed,
             async_envs=cfg.async_envs,
+            threads=cfg.env_threads,
             masks=self.masks,
             timeout_seconds=cfg.env_timeout_seconds,
             restart=cfg.on_env_fault == "restart",
@@ -135,6 +136,7 @@ class HostEnvRunner:
                 masks=self.masks,
                 timeout_seconds=self.cfg.env_timeout_seconds,
                 restart=self.cfg.on_env_fault == "restart",
+                threads=self.cfg.env_threads,
             )
             if env.given is not None:
                 copy_statistics(self.given, env.given)

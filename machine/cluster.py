@@ -59,13 +59,14 @@ def import_ray() -> ModuleType:
     return ray
 
 
-def connect(address: str) -> ModuleType:
+def connect(address: str, cpus: int | None = None) -> ModuleType:
     """Connect to a cluster; returns Ray.
 
     Args:
         address: `ray`: the one that the environment variable RAY_ADDRESS names, or else a new one
             of this machine alone, which ends with this process. `HOST:PORT`: one to
             which this machine belongs. `ray://HOST:PORT`: any, by its Ray Client server.
+        cpus: CPUs that a new cluster of this machine says it has; None: one for each core.
 
     Raises:
         ValueError: The address is none, or does not answer.
@@ -89,7 +90,7 @@ def connect(address: str) -> ModuleType:
         if match["host"]:
             ray.init(address, **quiet)
         else:
-            ray.init("local", num_cpus=usable_cores(), include_dashboard=False, **quiet)
+            ray.init("local", num_cpus=cpus or usable_cores(), include_dashboard=False, **quiet)
     except Exception as error:  # Ray's own, of many kinds
         reason = " ".join(str(error).split())[:300]
         raise ValueError(
@@ -108,24 +109,42 @@ def starts_here(address: str) -> bool:
 
 
 @contextlib.contextmanager
-def joined(address: str) -> Iterator[ModuleType]:
+def joined(address: str, actors: int = 1) -> Iterator[ModuleType]:
     """Ray, connected to a cluster while this lasts; a connection that exists stays.
+
+    Args:
+        address: As for `connect`.
+        actors: Actors of one CPU each that shall have room. A new cluster of this machine has it,
+            where that is more than the cores: they may wait for something else.
 
     Raises:
         ValueError: As from `connect`, or nodes have another version.
     """
     ray = import_ray()
     if ray.is_initialized():
+        warn_of_little_room(ray, actors)
         yield ray
         return
-    connect(address)
+    connect(address, max(actors, usable_cores()))
     try:
+        warn_of_little_room(ray, actors)
         if not starts_here(address):
             for line in refuse_other_versions(cluster_nodes(ray), versions_here()):
                 warnings.warn(line, stacklevel=3)
         yield ray
     finally:
         ray.shutdown()
+
+
+def warn_of_little_room(ray: ModuleType, actors: int) -> None:
+    """Say so where actors will wait, perhaps for nodes that Ray adds."""
+    cpus = ray.cluster_resources().get("CPU", 0.0)
+    if cpus < actors:
+        warnings.warn(
+            f"{actors} actors need a CPU each, and the cluster has {cpus:g}: the others wait until "
+            "it has more. Lower actors, or add nodes.",
+            stacklevel=4,
+        )
 
 
 def cluster_nodes(ray: ModuleType, versions: dict[str, str] | None = None) -> list[Node]:

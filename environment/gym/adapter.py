@@ -53,6 +53,7 @@ class _Request(NamedTuple):
     timeout_seconds: float
     restart: bool
     first: int = 0
+    threads: bool = False
 
     def seeds(self, count: int) -> list[int]:
         """One seed for each of so many environments."""
@@ -68,6 +69,7 @@ def make_host_env(
     masks: bool = False,
     timeout_seconds: float = 60.0,
     restart: bool = False,
+    threads: bool = False,
 ) -> HostEnv:
     """Environments on the host, whatever they are made from.
 
@@ -85,6 +87,7 @@ def make_host_env(
         timeout_seconds: Most that a constructor, a reset or a step in processes may take.
         restart: Replace an environment that raises, and in a process one that hangs or ends it;
             its row of that step is not `valid`. Needs an id, or a function that makes one.
+        threads: Step each environment in a thread, which pays where a step waits.
 
     Returns:
         The environments; `close()` closes those that were made here.
@@ -102,6 +105,7 @@ def make_host_env(
         masks=masks,
         timeout_seconds=timeout_seconds,
         restart=restart,
+        threads=threads,
     )[0]
 
 
@@ -117,6 +121,7 @@ def make_host_groups(
     timeout_seconds: float = 60.0,
     restart: bool = False,
     first: int = 0,
+    threads: bool = False,
 ) -> list[HostEnv]:
     """The environments of `make_host_env` in groups: one can step while the agent acts for another.
 
@@ -135,6 +140,7 @@ def make_host_groups(
         timeout_seconds: A limit for processes.
         restart: Replace environments that fail.
         first: Environments before these, which others make: their seeds are left out.
+        threads: Each steps in a thread.
 
     Returns:
         The groups, equally large, in the order of their environments.
@@ -142,9 +148,9 @@ def make_host_groups(
     for setting, value in (("num_envs", num_envs), ("groups", groups)):
         if value is not None and (not isinstance(value, int) or value < 1):
             raise ValueError(f"{setting} is {value!r}, expected an integer of at least 1.")
-    request = _Request(
-        num_envs, num_envs or otherwise, groups, seed, masks, timeout_seconds, restart, first
-    )
+    count = num_envs or otherwise
+    options = (groups, seed, masks, timeout_seconds, restart, first, threads)
+    request = _Request(num_envs, count, *options)
     if isinstance(env, str):
         spec = registered_spec(env)
         if async_envs:
@@ -278,7 +284,9 @@ def _sequential(
             for index, env in enumerate(envs)
         ]
         return RestartingEnvs(replaceable, name, known_spec, seeds, restarts, time_limit)
-    adapter = SingleEnv if len(envs) == 1 else SequentialEnvs
+    adapter: type[SequentialEnvs] = SingleEnv if len(envs) == 1 else SequentialEnvs
+    if request.threads and len(envs) > 1:
+        from kytolly.environment.gym.threads import ThreadedEnvs as adapter
     owned = make is not None
     return adapter(envs, name, known_spec, seeds, time_limit=time_limit, owned=owned)
 

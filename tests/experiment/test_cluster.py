@@ -25,6 +25,10 @@ if importlib.util.find_spec("ray") is None:
     pytest.skip('pip install "kytolly[cluster]"', allow_module_level=True)
 ray = import_ray()
 TRAIN = ["train", "ppo", "--env", "CartPole-v1", *SHORT_PPO, "--json"]
+LONG = [*TRAIN[:4], "--num-envs", "4", "--rollout-steps", "25", "--hidden-units", "4", "--no-xla"]
+LONG += ["--total-env-steps", "60000", "--checkpoint-interval-env-steps", "3000"]
+LONG += ["--evaluation-interval-env-steps", "60000", "--seeds", "0-1", "--json"]
+MINUTES = 3 * 60
 APART = ["--apart", "--jobs", str(usable_cores())]  # one thread each, as a node's one core gives
 
 
@@ -104,16 +108,66 @@ def test_trials_train_on_the_nodes(cluster, tmp_path):
     assert (tmp_path / "s/trial-1/result.json").exists()
 
 
+@pytest.mark.learning
+def test_populations_of_a_sweep_and_of_trials_train_on_the_nodes(cluster, tmp_path):
+    pytest.importorskip("optuna")
+    sweep = ["sweep", *TRAIN[1:], "--set", "learning_rate=1e-3,1e-4", "--seeds", "0-1"]
+    far = kytolly(*sweep, "--log-dir", "far", "--on", cluster.address, cwd=tmp_path)
+    assert far.status == 0, far.errors
+    assert "together, in one program and 2 populations" in far.errors
+    near = kytolly(*sweep, "--log-dir", "near", cwd=tmp_path)
+    assert near.status == 0, near.errors
+    runs = [path.relative_to(tmp_path / "near") for path in tmp_path.glob("near/*/seed-*/")]
+    assert len(runs) == 4
+    for run in runs:
+        assert tensors(tmp_path / "far" / run) == tensors(tmp_path / "near" / run) != []
+    words = ["tune", *TRAIN[1:], "--together", "--jobs", "2", "--trials", "4", "--study"]
+    run = kytolly(*words, "s.db", "--on", cluster.address, cwd=tmp_path)
+    assert run.status == 0, run.errors
+    states = [trial["state"] for trial in json.loads(run.out)["trials"]]
+    assert len(states) == 4 and set(states) <= {"complete", "pruned"} and "complete" in states
+
+
+PBT = ["train", "ppo", "--env", "CartPole-v1", "--loop", "host", *LONG[4:-3], "--json"]
+PBT += ["--pbt", "--population", "3", "--interval", "20000"]
+PBT[PBT.index("--evaluation-interval-env-steps") + 1] = "20000"
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("dies", ["nothing", "run", "driver", "node"])
+def test_population_based_training_is_the_same_on_any_nodes(dies, cluster, tmp_path):
+    on = ["--on", cluster.address]
+    driver = start_driver([*PBT, "--log-dir", "far", *on], tmp_path)
+    if dies != "nothing":
+        wait_until(lambda: (tmp_path / "far/pbt.jsonl").is_file() and watching_processes())
+        time.sleep(10.0)  # within the second round, wherever that is
+    if dies == "run":
+        os.kill(watching_processes()[0], signal.SIGKILL)
+    elif dies == "node":
+        cluster.remove_node(cluster.second, allow_graceful=False)
+    elif dies == "driver":
+        driver.kill()
+        driver.communicate()
+        driver = start_driver(["train", "ppo", "--pbt", "--resume", "far", "--json", *on], tmp_path)
+    out, errors = driver.communicate(timeout=2 * MINUTES)
+    if dies == "node":
+        cluster.second = cluster.add_node(num_cpus=1, num_gpus=0)
+    assert driver.returncode == 0, errors.decode()
+    near = kytolly(*PBT, "--jobs", "2", "--log-dir", "near", cwd=tmp_path)
+    assert near.status == 0, near.errors
+    first, second = json.loads(out), json.loads(near.out)
+    assert first["schedules"] == second["schedules"]
+    lines = [(tmp_path / name / "pbt.jsonl").read_text() for name in ("far", "near")]
+    assert lines[0] == lines[1] and lines[0].count("\n") == 2
+    for member in range(3):
+        homes = [tmp_path / name / f"seed-{member}" for name in ("far", "near")]
+        assert tensors(homes[0])[-1] == tensors(homes[1])[-1]
+
+
 def test_doctor_names_the_nodes_and_an_address_that_does_not_answer(cluster):
     found = check_cluster(cluster.address)
     assert found.status == "ok" and found.finding.count("1 CPUs, 0 GPUs") == 2
     assert check_cluster("127.0.0.1:1").status == "fail"
-
-
-LONG = [*TRAIN[:4], "--num-envs", "4", "--rollout-steps", "25", "--hidden-units", "4", "--no-xla"]
-LONG += ["--total-env-steps", "60000", "--checkpoint-interval-env-steps", "3000"]
-LONG += ["--evaluation-interval-env-steps", "60000", "--seeds", "0-1", "--json"]
-MINUTES = 3 * 60
 
 
 @pytest.fixture(scope="module", params=[["--apart"], ["--together"]], ids=["apart", "together"])

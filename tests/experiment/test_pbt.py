@@ -34,6 +34,11 @@ def test_the_weakest_fifth_continues_from_the_strongest_with_other_numbers(tmp_p
         assert all(values[m] != NOW[name][m] for m in (3, 9))
 
 
+def test_a_return_that_is_no_number_is_the_weakest(tmp_path):
+    event = population(tmp_path).decide(100, [5, 4, 3, math.nan, 9, 8, 7, 6, 10, 1], NOW)
+    assert {event.sources[3], event.sources[9]} <= {4, 8}
+
+
 def test_decisions_are_made_once_an_interval_and_never_at_the_end(tmp_path):
     pbt = population(tmp_path)
     steps = [50, 90, 110, 150, 205, 290, 1000]
@@ -138,7 +143,9 @@ def test_the_command_trains_is_continued_and_writes_what_one_run_repeats(tmp_pat
     [
         (["--pbt", "--seeds", "0-3"], "--seeds and --pbt do not go together"),
         (["--population", "4"], "--population is for --pbt"),
-        (["--pbt", "--env", "FrozenLake-v1"], "FrozenLake-v1 is no tensor code"),
+        (["--pbt", "--env", "FrozenLake-v1", "--together"], "FrozenLake-v1 is no tensor code"),
+        (["--pbt", "--on", "ray", "--together"], "--on gives each member to some node"),
+        (["--pbt", "--run-cpus", "2"], "--run-cpus is for a cluster"),
         (["--pbt", "--env", "Cartpol-v1"], "unknown environment 'Cartpol-v1'. Nearest names: Cart"),
         (["--pbt", "--population", "1"], "got a population of 1"),
         (["--pbt", "--resume", "."], "is not of a training with --pbt"),

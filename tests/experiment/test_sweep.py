@@ -10,9 +10,12 @@ import pytest
 import yaml
 
 from kytolly import PPOConfig, load
+from kytolly.command import sweep as sweep_command
 from kytolly.command.entry import main
 from kytolly.command.sweep import setting_values, typed_value
 from kytolly.experiment import sweep as sweep_module
+from kytolly.experiment.cluster import files_of
+from kytolly.experiment.processes import ChildRun
 from kytolly.experiment.sweep import (
     Sweep,
     combinations,
@@ -24,7 +27,7 @@ from kytolly.experiment.sweep import (
     settings_label,
 )
 from kytolly.loop.turns import PopulationInTurns
-from tests.helpers.commands import SHORT_PPO, kytolly
+from tests.helpers.commands import SHORT_PPO, as_cluster, kytolly
 from tests.helpers.processes import Processes
 
 SWEEP = ["sweep", "ppo", "--env", "CartPole-v1", "--log-dir", "s"]
@@ -252,6 +255,32 @@ def test_a_sweep_in_one_program_is_stopped_and_completed(tmp_path, monkeypatch):
     assert load(run_dir).act([0.0, 0.0, 0.0, 0.0]) in (0, 1)
     resumed = ["train", "ppo", "--resume", run_dir, "--total-env-steps", "300", "--json"]
     assert json.loads(kytolly(*resumed, cwd=tmp_path).out)["env_steps"] == 300
+
+
+def test_the_populations_of_a_sweep_train_on_a_cluster_as_here(tmp_path, monkeypatch):
+    words = [*SWEEP[:-1], "far", "--set", "learning_rate=1e-3,1e-4", "--set", "gamma=0.9,0.99"]
+    words += ["--no-tuned", "--json", "--seeds", "3,5", *SHORT_PPO]
+    as_cluster(sweep_command, monkeypatch, slots=3)
+    far = kytolly(*words, "--on", "ray", cwd=tmp_path)
+    assert far.status == 0, far.errors
+    assert "8 runs of 4 settings to train together, in 2 programs (by gamma) and 3" in far.errors
+    assert yaml.safe_load(Path("far/sweep.yaml").read_text())["sweep"]["jobs"] == 3
+    words[words.index("far")] = "near"
+    near = kytolly(*words, "--jobs", "1", cwd=tmp_path)
+    returns = [
+        [(row["settings"], row["best"]["returns"]) for row in json.loads(run.out)["settings"]]
+        for run in (far, near)
+    ]
+    assert returns[0] == returns[1]
+
+
+def test_a_node_gets_the_settings_of_all_groups_and_the_runs_of_its_population(tmp_path):
+    for name in ("sweep.yaml", "a/group.yaml", "a/seed-1/config.yaml", "a/seed-10/config.yaml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name)
+    child = ChildRun("0", tmp_path / "population-1", [], ["a/seed-1"])
+    files = files_of(child, str(tmp_path))
+    assert sorted(files) == ["a/group.yaml", "a/seed-1/config.yaml", "sweep.yaml"]
 
 
 def test_each_program_has_a_process_and_one_seed_has_no_interval(tmp_path):

@@ -14,13 +14,14 @@ import pytest
 from filelock import FileLock
 
 from kytolly.agent.algorithms import make_config
+from kytolly.command import tune as tune_command
 from kytolly.command.entry import main, parse
 from kytolly.command.train import given_config
 from kytolly.command.tune import study_file
 from kytolly.config.search_space import SEARCH_SPACES, Choice, search_space
 from kytolly.experiment.trial_populations import Halving
 from kytolly.record.metrics_file import evaluations
-from tests.helpers.commands import SHORT_PPO, kytolly
+from tests.helpers.commands import SHORT_PPO, as_cluster, kytolly
 from tests.helpers.processes import Processes
 from tests.helpers.written_runs import write_run
 
@@ -323,6 +324,31 @@ def test_trials_in_one_program_halve_in_place_and_the_study_goes_on(tmp_path):
     assert [trial["state"] for trial in json.loads(done.out)["trials"]][4] == "complete"
     words = ["train", "ppo", "--env", "CartPole-v1", "--config", tmp_path / "s" / "best.yaml"]
     assert given_config(parse(list(map(str, words))))[0].rollout_steps == 25
+
+
+def test_populations_of_trials_in_processes_tell_the_study_what_those_here_do(
+    tmp_path, monkeypatch
+):
+    words = [*TOGETHER, "--jobs", "4", "--json", "--trials", "4"]
+    for name in ("here", "there"):
+        (tmp_path / name).mkdir()
+    here = kytolly(*words, cwd=tmp_path / "here")
+    as_cluster(tune_command, monkeypatch)
+    there = kytolly(*words, "--on", "ray", cwd=tmp_path / "there")
+    assert there.status == 0, there.errors
+    assert json.loads(here.out)["trials"] == json.loads(there.out)["trials"]
+    assert "4 trials to train, 4 in a population" in there.errors
+
+
+def test_who_resumes_a_population_of_trials_ends_those_that_had_ended():
+    halving = Halving(100)
+    halving.replay([[(25, 1.0)], [(25, 2.0)], [(25, 3.0), (50, 3.0)], [(25, 4.0), (50, 2.0)]])
+    assert halving.ended == {0, 1, 3}
+    # After 50 env steps one of the others has not been evaluated: nothing is known yet.
+    halving = Halving(100)
+    halving.replay([[(25, 1.0)], [(25, 2.0)], [(25, 3.0), (50, 3.0)], [(25, 4.0)]])
+    assert halving.ended == {0, 1}
+    assert halving.weak_members(50, {2: 3.0, 3: 2.0}) == [3]
 
 
 def test_trials_that_no_program_holds_are_refused(capsys):

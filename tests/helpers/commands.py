@@ -5,6 +5,7 @@ import io
 import os
 import types
 import warnings
+from pathlib import Path
 
 from kytolly.command import entry
 
@@ -36,6 +37,19 @@ def kytolly(*words, cwd):
         os.environ.pop("KYTOLLY_XLA", None)
         os.environ.update({} if xla is None else {"KYTOLLY_XLA": xla})
     return types.SimpleNamespace(status=status, out=out.getvalue(), errors=errors.getvalue())
+
+
+def start_here(child, threads):
+    """Run the process of a child in this one, to its end."""
+    done = kytolly(*child.words, cwd=Path.cwd())
+    child.log.write_text(done.errors)
+    child.begin(types.SimpleNamespace(returncode=done.status, poll=lambda: done.status))
+
+
+def as_cluster(module, monkeypatch, slots=2):
+    """Let `--on` of a command's module start its children in this process."""
+    node = types.SimpleNamespace(slots=slots, start=start_here)
+    monkeypatch.setattr(module, "join_cluster", lambda _: contextlib.nullcontext(node))
 
 
 def error_line(argv, capsys):

@@ -8,14 +8,18 @@ import sys
 from pathlib import Path
 
 import gymnasium
+import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from kytolly import DQNConfig, PPOConfig, Trainer
+from kytolly.agent.acting_rows import RowsAmongAll, among_all
 from kytolly.callback.base import Callback
 from kytolly.config.rainbow import RainbowConfig
 from kytolly.environment.faults import EnvironmentFault
-from kytolly.machine.cluster import import_ray
+from kytolly.machine.cluster import import_ray, warn_of_little_room
+from kytolly.model.numpy_inference import numpy_network
 from tests.helpers.cases import rest_learning
 
 if importlib.util.find_spec("ray") is None:
@@ -51,20 +55,21 @@ def require_equal(a, b):
         np.testing.assert_array_equal(ours, theirs)
 
 
+THREADS = {"env_threads": True}
 GRU = {"memory": "gru", "memory_units": 4, "memory_inputs": True}
-CASES = [(PPOConfig, "CartPole-v1", {}), (DQNConfig, "CartPole-v1", {})]
-CASES += [(PPOConfig, "Pendulum-v1", {}), (RainbowConfig, "CartPole-v1", {})]
+CASES = [(PPOConfig, "Pendulum-v1", {}, THREADS), (DQNConfig, "CartPole-v1", {}, {})]
+CASES += [(PPOConfig, "CartPole-v1", {}, {}), (RainbowConfig, "CartPole-v1", {}, {})]
 CASES += [
-    (PPOConfig, "CartPole-v1", {"memory_length": 5, **GRU}),
-    (DQNConfig, "CartPole-v1", {"memory_length": 4, **GRU}),
+    (PPOConfig, "CartPole-v1", {"memory_length": 5, **GRU}, {}),
+    (DQNConfig, "CartPole-v1", {"memory_length": 4, **GRU}, {}),
 ]
 
 
-@pytest.mark.parametrize(("kind", "env", "memory"), rest_learning(CASES, CASES[:2]))
-def test_actors_learn_what_one_process_learns(kind, env, memory, tmp_path):
+@pytest.mark.parametrize(("kind", "env", "memory", "settings"), rest_learning(CASES, CASES[:2]))
+def test_actors_learn_what_one_process_learns(kind, env, memory, settings, tmp_path):
     cfg = {"total_env_steps": 5_000, **memory}
     alone = train(tmp_path / "alone", make_config(kind, **cfg), env)
-    actors = train(tmp_path / "actors", make_config(kind, **cfg, actors=2), env)
+    actors = train(tmp_path / "actors", make_config(kind, **cfg, **settings, actors=2), env)
     require_equal(alone, actors)
     for name in ("env_steps", "updates"):
         assert alone.summary[name] == actors.summary[name]
@@ -133,6 +138,31 @@ def test_what_actors_cannot_hold_is_refused(env, settings, message, tmp_path):
     cfg = make_config(DQNConfig, **{**settings, "actors": 2, "total_env_steps": 500})
     with pytest.raises((ValueError, EnvironmentFault), match=message):
         train(tmp_path / "r", cfg, env)
+
+
+@pytest.mark.parametrize("shares", [1, 2, 4, 8])
+def test_an_actor_computes_its_rows_as_one_process_computes_them(shares):
+    obs = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    network = numpy_network(make_network(), tf.TensorSpec([3], tf.float32))
+    whole, size = network(obs), 8 // shares
+    for first in range(0, 8, size):
+        rows = slice(first, first + size)
+        np.testing.assert_array_equal(among_all(network, rows, 8)(obs[rows]), whole[rows])
+    # The same rows alone: BLAS rounds them by how many they are.
+    assert isinstance(among_all(network, slice(0, 2), 8), RowsAmongAll)
+    assert among_all(network, slice(0, 2), 10**5) is network  # it would compute too much in vain
+
+
+def make_network():
+    layers = [keras.layers.Dense(64, "tanh"), keras.layers.Dense(64, "tanh"), keras.layers.Dense(1)]
+    network = keras.Sequential(layers)
+    network.build((None, 3))
+    return network
+
+
+def test_actors_that_will_wait_for_room_are_told_of():
+    with pytest.warns(UserWarning, match="5 actors need a CPU each, and the cluster has 4"):
+        warn_of_little_room(ray, 5)
 
 
 def test_without_ray_the_command_that_installs_it_is_named(tmp_path, monkeypatch):

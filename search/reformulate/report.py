@@ -73,9 +73,11 @@ def lines(summary: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
         choice = summary["choices"][kind]
         base = f"BM25 + {summary['fusion']:g} cosines" if kind == "fused" else "BM25"
         yield f"{summary['metric']} over {base}: {evidence_text(choice)}"
-        if row := summary.get("gains", {}).get(kind):
-            test = GainTest(**{name: row[name] for name in GainTest._fields})
-            yield f"Expected gains over {base}, held-out train queries: {test.text()}"
+        rows = summary.get("gains", {}).get(kind, {})
+        for split in ("train", "dev"):
+            if split not in rows:
+                continue
+            yield f"Expected gains over {base}, {split}: {GainTest(**rows[split]).text()}"
     yield f"Network: {summary['network']}; {summary['env_steps']:,} env steps of PPO"
     counts = summary["queries"]
     for split in ("train", "dev"):

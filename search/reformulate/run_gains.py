@@ -2,7 +2,7 @@
 
 The networks of `held_out_networks` change the train queries that each left out. On these a
 `GainModel` is fitted. What it expects of a query, to set a margin and to be judged, comes from a
-model that was fitted without the query's part. No dev or test query is looked at.
+model that was fitted without the query's part. Dev queries may only lower a margin.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from kytolly.search.reformulate.gain_fitting import (
     fit_relevance,
     gain_test,
     judged_change,
-    margin_of,
 )
 from kytolly.search.reformulate.gain_model import GAINS_FILE, GainModel
 from kytolly.search.reformulate.report import bin_means, save_calibration
@@ -33,21 +32,38 @@ from kytolly.search.reformulate.selection import (
     sample_plans,
 )
 
-KEPT_GAIN = 0.9  # least share of the gain that a margin may leave
+KEPT_GAIN = 0.95  # least share of the gain that a margin may leave
 
 
-class KindGains(NamedTuple):
-    """How the gains in one kind of search come true on the train queries.
+class Expectation(NamedTuple):
+    """Expected and true gains of held-out queries in one kind of search.
 
     Attributes:
-        expected: [Q] gains, by models that were fitted without a query's part.
-        gain: [Q] true ones.
-        test: Both compared.
+        expected: [Q] by a model that was fitted without the query's part.
+        gain: [Q].
+        usual: Mean gain without a margin of the model.
     """
 
     expected: np.ndarray
     gain: np.ndarray
-    test: GainTest
+    usual: float
+
+
+class KindGains(NamedTuple):
+    """How gains come true in one kind of search.
+
+    Attributes:
+        margin: Expected gain above which a query is changed.
+        by_split: "train", and "dev" if there are dev queries.
+    """
+
+    margin: float
+    by_split: dict[str, Expectation]
+
+    def test(self, split: str) -> GainTest:
+        """Both gains of a split's queries compared."""
+        found = self.by_split[split]
+        return gain_test(found.expected, found.gain, self.margin)
 
 
 class RunGains(NamedTuple):
@@ -65,20 +81,24 @@ class RunGains(NamedTuple):
     def applied(self, selection: Selection) -> Selection:
         """A selection without the network's margin, where that of the model takes its place."""
         kind = kind_of(selection.choice)
-        if kind not in self.kinds or self.kinds[kind].test.margin == LOWEST:
+        if kind not in self.kinds or self.kinds[kind].margin == LOWEST:
             return selection
         return selection._replace(choice=selection.choice._replace(margin=LOWEST))
 
 
 def fit_run_gains(
-    context: SearchContext, chosen: Iterable[Selection], train: Sample | None
+    context: SearchContext,
+    chosen: Iterable[Selection],
+    train: Sample | None,
+    dev: Sample | None = None,
 ) -> RunGains | None:
     """The model of gains for the choices of a run.
 
     Args:
         context: The collection and how it is searched.
         chosen: The selections of all kinds of search.
-        train: Held-out train queries; None: there are none.
+        train: Held-out train queries, which the model is fitted to; None: there are none.
+        dev: Dev queries, which may lower a margin; None: there are none.
 
     Returns:
         None where nothing is changed, or fewer than `FEW_QUERIES` train queries are held out.
@@ -86,29 +106,43 @@ def fit_run_gains(
     choices = {kind_of(one.choice): one.choice for one in chosen if one.choice.scale}
     if not choices or train is None or train.part is None or len(train.queries) < FEW_QUERIES:
         return None
-    changes, usual = dict[str, list[Change]](), dict[str, np.ndarray]()
-    for kind, choice in choices.items():
-        plans = sample_plans(context, train, choice._replace(margin=LOWEST))
-        usual[kind] = np.array([plan.expected > choice.margin for plan in plans])
-        weights = [plan.weights for plan in plans]
-        (gains,) = gains_of_weights(context, train, [weights], choice.fusion)
-        changes[kind] = [
-            judged_change(context, query, changed, choice.fusion, float(gain))
-            for query, changed, gain in zip(train.queries, weights, gains, strict=True)
-        ]
+    judged = {kind: judged_changes(context, train, choice) for kind, choice in choices.items()}
+    changes = {kind: of_kind for kind, (of_kind, _) in judged.items()}
     raw = dict(zip(changes, cross_fitted(list(changes.values()), train.part), strict=True))
     model = fit_relevance([[change for kind in changes.values() for change in kind]])
     margins, kinds = {"plain": LOWEST, "fused": LOWEST}, {}
-    for kind, of_kind in changes.items():
+    for kind, (of_kind, usual) in judged.items():
         gain = np.array([change.gain for change in of_kind])
-        expected = cross_calibrated(raw[kind], gain, train.part)
-        margins[kind] = paying_margin(expected, gain, float(np.mean(gain * usual[kind])))
         at, to = calibration(raw[kind], gain, np.ones(len(gain)))
         model = model._replace(**{f"{kind}_from": at, f"{kind}_to": to})
-        test = gain_test(expected, gain, margins[kind])
-        kinds[kind] = KindGains(expected, gain, test)
-        context.phases.say(f"expected gains, {kind}: {test.text()}")
+        expected = cross_calibrated(raw[kind], gain, train.part)
+        by_split = {"train": Expectation(expected, gain, usual)}
+        if dev is not None:
+            of_dev, usual = judged_changes(context, dev, choices[kind])
+            fusion = choices[kind].fusion
+            expected = [model.expected_gain(change.ranked, fusion) for change in of_dev]
+            gain = np.array([change.gain for change in of_dev])
+            by_split["dev"] = Expectation(np.array(expected), gain, usual)
+        margins[kind] = paying_margin(by_split.values())
+        kinds[kind] = KindGains(margins[kind], by_split)
+        for split in by_split:
+            context.phases.say(f"expected gains, {kind}, {split}: {kinds[kind].test(split).text()}")
     return RunGains(model._replace(margins=np.array([*margins.values()])), kinds)
+
+
+def judged_changes(
+    context: SearchContext, sample: Sample, choice: Choice
+) -> tuple[list[Change], float]:
+    """All queries [Q] changed, whatever gain the network expects; and the gain of the choice."""
+    plans = sample_plans(context, sample, choice._replace(margin=LOWEST))
+    weights = [plan.weights for plan in plans]
+    (gains,) = gains_of_weights(context, sample, [weights], choice.fusion)
+    usual = gains * np.array([plan.expected > choice.margin for plan in plans])
+    changes = [
+        judged_change(context, query, changed, choice.fusion, float(gain))
+        for query, changed, gain in zip(sample.queries, weights, gains, strict=True)
+    ]
+    return changes, float(usual.mean())
 
 
 def kind_of(choice: Choice) -> str:
@@ -142,21 +176,18 @@ def cross_calibrated(raw: np.ndarray, gain: np.ndarray, part: np.ndarray) -> np.
     return expected
 
 
-def paying_margin(expected: np.ndarray, gain: np.ndarray, usual: float) -> float:
-    """The expected gain above which queries are changed.
+def paying_margin(found: Iterable[Expectation]) -> float:
+    """The largest margin with which `KEPT_GAIN` of the usual gain is made in each of some splits.
 
-    It is that which halves the queries that are hurt, or else 0, if that leaves `KEPT_GAIN` of the
-    usual gain; or else `LOWEST`, which changes every query.
-
-    Args:
-        expected: [Q] expected gains of changes.
-        gain: [Q] true ones.
-        usual: Mean gain without this margin.
+    It is not below 0. Where even 0 leaves less, it is `LOWEST`: every query is changed.
     """
-    for margin in (margin_of(expected, gain, np.ones(len(gain))), 0.0):
-        if np.mean(gain * (expected > margin)) >= KEPT_GAIN * usual:
-            return margin
-    return LOWEST
+    splits = list(found)
+    margins = np.unique(np.maximum(np.concatenate([[0.0], *(one.expected for one in splits)]), 0.0))
+    enough = np.ones(len(margins), bool)
+    for one in splits:
+        made = [np.mean(one.gain * (one.expected > margin)) for margin in margins]
+        enough &= np.array(made) >= KEPT_GAIN * max(one.usual, 0.0)
+    return float(margins[enough][-1]) if enough.any() else LOWEST
 
 
 def save_gains(gains: RunGains, folder: Path, metric: str) -> dict[str, Any]:
@@ -164,7 +195,9 @@ def save_gains(gains: RunGains, folder: Path, metric: str) -> dict[str, Any]:
     gains.model.save(folder / GAINS_FILE)
     summary = {}
     for kind, of_kind in gains.kinds.items():
-        bins = bin_means(of_kind.expected, of_kind.gain, of_kind.expected > of_kind.test.margin)
+        train = of_kind.by_split["train"]
+        bins = bin_means(train.expected, train.gain, train.expected > of_kind.margin)
         save_calibration(folder / f"expected_gains_{kind}.png", bins, metric)
-        summary[kind] = {**of_kind.test._asdict(), "bins": bins._asdict()}
+        tests = {split: of_kind.test(split)._asdict() for split in of_kind.by_split}
+        summary[kind] = {**tests, "bins": bins._asdict()}
     return summary

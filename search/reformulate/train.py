@@ -227,7 +227,7 @@ def train_network(
         tested = [dev_queries, train_queries if name in held_out else None]
         chosen = confirm_selections(context, chosen, [part for part in tested if part is not None])
     with context.phases.measure("expected gains"):
-        gains = fit_run_gains(context, chosen.values(), train_queries)
+        gains = fit_run_gains(context, chosen.values(), train_queries, dev_queries)
         if gains is not None:
             chosen = {kind: gains.applied(one) for kind, one in chosen.items()}
             summary["gains"] = save_gains(gains, folder.path, options.retrieval.metric)

@@ -17,6 +17,7 @@ from kytolly.search.reformulate.gain_model import (
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import lines as report_lines
 from kytolly.search.reformulate.run_gains import (
+    Expectation,
     cross_calibrated,
     cross_fitted,
     fit_run_gains,
@@ -59,14 +60,22 @@ def test_no_query_is_expected_by_a_model_that_has_seen_its_part():
     assert (changed[part != 0] != calibrated[part != 0]).any()
 
 
-def test_a_margin_is_taken_where_it_leaves_most_of_the_gain():
+def test_the_margin_leaves_most_of_the_gain_and_no_more_queries_than_that_takes():
     gain = np.array([1.0, 1.0, 1.0, -0.5, -0.5, 0.0])
-    sure = np.array([0.9, 0.8, 0.7, -0.3, -0.2, 0.1])
-    assert paying_margin(sure, gain, gain.mean()) == 0.0  # nobody above 0 is hurt
-    # From the top: one of the two hurt queries comes before 0.2, which is that of the other.
-    mixed = np.array([0.9, 0.8, 0.5, 0.7, 0.2, 0.1])
-    assert paying_margin(mixed, gain, gain.mean()) == pytest.approx(0.2)
-    assert paying_margin(-sure, gain, gain.mean()) == LOWEST
+    sure = np.array([0.9, 0.8, 0.7, -0.3, 0.2, 0.1])
+
+    def margin(expected, gain, times):
+        return Expectation(expected, gain, times * gain.mean())
+
+    assert paying_margin([margin(sure, gain, 1.0)]) == 0.7  # two gains of 1 are as much as all
+    assert paying_margin([margin(sure, gain, 1.05)]) == 0.7
+    assert paying_margin([margin(sure, gain, 1.1)]) == 0.2  # it takes all three, and no other
+    assert paying_margin([margin(sure, gain, 2.0)]) == LOWEST
+    assert paying_margin([margin(-sure, gain, 1.0)]) == LOWEST
+    assert paying_margin([margin(sure, -gain, 1.0)]) == 0.9  # nothing is gained: nothing is changed
+    both = [margin(sure, gain, 1.0), margin(sure - 0.35, gain, 1.0)]
+    assert paying_margin(both) == pytest.approx(0.35)  # what the other split allows
+    assert paying_margin([margin(sure, gain, 1.0), margin(-sure, gain, 1.0)]) == LOWEST
 
 
 @pytest.fixture(scope="module")
@@ -86,13 +95,16 @@ def test_a_run_holds_what_it_expects(gated):
     assert summary["gains"].keys() == {"plain", "fused"} and model is not None
     for kind, fusion in (("plain", 0.0), ("fused", 0.5)):
         row = summary["gains"][kind]
-        assert row["margin"] == model.margin(fusion) and row["queries"] == 24
-        assert row["kept_gain"] >= 0.9 * row["gain"] > 0.1
+        for split, queries in (("train", 24), ("dev", 18)):
+            assert row[split]["margin"] == model.margin(fusion)
+            assert row[split]["queries"] == queries
+            assert row[split]["kept_gain"] >= 0.95 * row[split]["gain"] > 0.1
         assert (folder / f"expected_gains_{kind}.png").stat().st_size > 10_000
         assert sum(row["bins"]["queries"]) == 24
-        assert row["margin"] == LOWEST or choices.at(fusion).margin == LOWEST
+        assert model.margin(fusion) == LOWEST or choices.at(fusion).margin == LOWEST
     printed = "\n".join(report_lines(summary))
-    assert printed.count("held-out train queries: correlation") == 2
+    for split in ("train", "dev"):
+        assert printed.count(f", {split}: correlation") == 2
     assert printed.count("Expected gains of agent") == 2
 
 

@@ -192,9 +192,9 @@ def _greedy_gain(table: QueryTable, row: int, rules: SearchRules, fusion: float)
     size = np.where(lowers, np.minimum(size, most_lowered), size)
 
     def values(changed: np.ndarray) -> np.ndarray:
-        relevant = np.broadcast_to(table.relevant[row], (len(changed), table.relevant.shape[1]))
-        count = np.full(len(changed), table.relevant_count[row], np.int32)
-        return metric(rules.metric, relevant_ranks(changed, relevant), count).numpy()
+        relevant = tf.tile(table.relevant[row][np.newaxis], [len(changed), 1])
+        count = tf.fill([len(changed)], table.relevant_count[row])
+        return metric(rules.metric, relevant_ranks(tf.constant(changed), relevant), count).numpy()
 
     start = now = float(values(scores[np.newaxis])[0])
     terms = 0

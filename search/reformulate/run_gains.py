@@ -159,7 +159,8 @@ def cross_fitted(changes: Sequence[Sequence[Change]], part: np.ndarray) -> list[
     """
     expected = [np.zeros(len(part)) for _ in changes]
     for number in np.unique(part):
-        left, out = np.flatnonzero(part != number), np.flatnonzero(part == number)
+        left: list[int] = np.flatnonzero(part != number).tolist()
+        out: list[int] = np.flatnonzero(part == number).tolist()
         model = fit_relevance([[kind[row] for kind in changes for row in left]])
         for gains, kind in zip(expected, changes, strict=True):
             gains[out] = [model.uncalibrated_gain(kind[row].ranked) for row in out]

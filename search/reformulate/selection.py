@@ -30,7 +30,7 @@ from kytolly.search.reformulate.reformulator import Plan, query_plan, scaled_pro
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, concatenation
 
-MAX_QUERIES = 1_000  # that are searched
+MAX_QUERIES = 1_000  # of a split that are searched
 SHARES = (1.0, 0.5, 0.25)  # of the scale that was chosen
 DEPTH = 1_000  # documents of a ranking where the metric has no cutoff
 
@@ -146,20 +146,19 @@ def dev_sample(
 
 
 def train_sample(
-    context: SearchContext, held_out: HeldOut | None, parts: np.ndarray | None, most: int
+    context: SearchContext, held_out: HeldOut | None, parts: np.ndarray | None
 ) -> Sample | None:
-    """Up to `most` train queries, drawn by the seed; None where none was held out.
+    """Up to `MAX_QUERIES` train queries, drawn by the seed; None where none was held out.
 
     Args:
         context: The collection and how it is searched.
         held_out: The train queries, with networks that did not learn from them.
         parts: [Q] the part of each that is left out together; None: there are no parts.
-        most: Most queries.
     """
-    if held_out is None or most <= 0:
+    if held_out is None:
         return None
     count = len(held_out.fold)
-    rows = np.sort(np.random.default_rng(context.options.seed).permutation(count)[:most])
+    rows = np.sort(np.random.default_rng(context.options.seed).permutation(count)[:MAX_QUERIES])
     queries = mined_queries(context, "train", held_out.queries.table.number[rows])
     part = None if parts is None else parts[rows]
     return Sample("train", queries, held_out.networks, held_out.fold[rows], part)

@@ -48,7 +48,6 @@ from kytolly.search.reformulate.report import phase_rows, write_phases
 from kytolly.search.reformulate.run_gains import fit_run_gains, save_gains
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.selection import (
-    MAX_QUERIES,
     confirm_selections,
     dev_sample,
     judged_fusion,
@@ -222,8 +221,7 @@ def train_network(
         dev_queries = dev_sample(context, NumpyScorer(network), preparation.dev)
         # Where no network like the chosen one was held out, those of the warm start are near it.
         of_network = held_out.get(name, held_out.get("warm start"))
-        left = MAX_QUERIES - (0 if dev_queries is None else len(dev_queries.queries))
-        train_queries = train_sample(context, of_network, parts, left)
+        train_queries = train_sample(context, of_network, parts)
         tested = [dev_queries, train_queries if name in held_out else None]
         chosen = confirm_selections(context, chosen, [part for part in tested if part is not None])
     with context.phases.measure("expected gains"):

@@ -114,9 +114,8 @@ def test_samples_are_drawn_with_the_network_and_the_part_of_each_query(context, 
     context.collection.judgments["train"] = context.collection.judgments["dev"]
     fold, parts = np.arange(TOPICS) % 2, np.arange(TOPICS) % 3
     held_out = HeldOut(DeviceQueries(table, context.rules), networks, fold)
-    found = selection.train_sample(context, held_out, parts, 7)
+    found = selection.train_sample(context, held_out, parts)
     rows = [table.number.tolist().index(query.number) for query in found.queries]
-    assert len(rows) == 7 and found.fold.tolist() == fold[rows].tolist()
+    assert len(rows) == 10 and found.fold.tolist() == fold[rows].tolist()
     assert found.part.tolist() == parts[rows].tolist() and found.queries[0].has_relevant
-    assert selection.train_sample(context, held_out, parts, 0) is None
-    assert selection.train_sample(context, None, None, 7) is None
+    assert selection.train_sample(context, None, None) is None

@@ -191,6 +191,12 @@ SEARCH = {
         "what a least share of typed words costs, and how much less searches drift",
         "--collection",
     ),
+    "reformulation-ceiling": Table(
+        "query_ceiling",
+        "reformulation_ceiling",
+        "which part of the agent loses how much of what its candidates allow",
+        "--collection",
+    ),
     "search": Table(
         "search_chain",
         "search_table",

@@ -2,8 +2,9 @@
 
 A logistic regression says how probable it is that a document is relevant, from what both searches
 and the embeddings say of it. The expected gain is that of nDCG@10 under these probabilities. An
-isotonic regression, fitted to queries of collections that neither network nor regression had seen,
-makes of it a gain that comes true on average. `search/scripts/fit_gain_model.py` fits both.
+isotonic regression, fitted to queries that neither network nor regression had seen, makes of it a
+gain that comes true on average. `run_gains` fits both for a run, `search/scripts/fit_gain_model.py`
+those that come with the package.
 
 Sources: Robertson 1977, "The Probability Ranking Principle in IR"; Zadrozny & Elkan 2002,
 "Transforming Classifier Scores into Accurate Multiclass Probability Estimates" (isotonic
@@ -20,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from kytolly.search.index.files import read_arrays, write_arrays
+from kytolly.search.index.files import read_arrays, short, write_arrays
 from kytolly.search.index.fusion import score_unit
 from kytolly.search.index.ranking import best_nonzero
 from kytolly.search.reformulate.drift import rare_words
@@ -28,6 +29,7 @@ from kytolly.search.reformulate.query import Query
 from kytolly.search.reformulate.search import SearchContext
 
 PRETRAINED_GAINS = Path(__file__).with_name("pretrained_gains.npz")
+GAINS_FILE = "gains.npz"  # of a run
 DEPTH = 10  # documents of each ranking that are looked at, and that the metric counts
 FAR = 30  # rank of a document that is not among the first of a ranking
 WORDS = 200  # first words of a document that are compared with those of the query
@@ -94,8 +96,38 @@ class GainModel(NamedTuple):
 
     @classmethod
     def read(cls, path: Path = PRETRAINED_GAINS) -> GainModel:
-        """The model in a file."""
-        return cls(*read_arrays(path, cls._fields))
+        """The model in a file.
+
+        Raises:
+            ValueError: The file holds something else.
+        """
+        try:
+            model = cls(*read_arrays(path, cls._fields))
+            model.check()
+        except Exception as error:  # zipfile, zlib and numpy each have their own
+            raise ValueError(
+                f"{path} cannot be used ({type(error).__name__}: {short(str(error), 200)}); "
+                "expected a model of gains, as this version writes it: train again."
+            ) from None
+        return model
+
+    @classmethod
+    def of_run(cls, folder: Path) -> GainModel | None:
+        """The model of a run; None if it has none."""
+        path = folder / GAINS_FILE
+        return cls.read(path) if path.is_file() else None
+
+    def check(self) -> None:
+        """Refuse arrays of another version, or damaged ones."""
+        wide, pairs = 2 * len(DOCUMENT_FEATURES), (self[4:6], self[6:8])
+        shapes = [part.shape for part in (self.mean, self.scale, self.weights)]
+        if shapes != [(wide,)] * 3 or self.bias.shape != () or self.margins.shape != (2,):
+            raise ValueError(f"arrays of {shapes}, expected {wide} features")
+        for at, to in pairs:
+            if at.ndim != 1 or at.shape != to.shape or not len(at) or (np.diff(at) < 0).any():
+                raise ValueError("a calibration is no rising function")
+        if not all(np.isfinite(part).all() for part in self) or (self.scale <= 0).any():
+            raise ValueError("numbers that are not finite, or scales that are not above 0")
 
     def save(self, path: Path) -> None:
         """Write the model for `read`."""

@@ -28,11 +28,12 @@ from kytolly.search.reformulate.baselines import (
     mined_candidates,
     tune,
 )
-from kytolly.search.reformulate.choice import Choice, Choices
+from kytolly.search.reformulate.choice import LOWEST, Choice, Choices
 from kytolly.search.reformulate.drift import TOP, drifted_documents
+from kytolly.search.reformulate.gain_fitting import gain_test
 from kytolly.search.reformulate.query import Query, SkippedQuery, with_judgments
 from kytolly.search.reformulate.reformulator import Plan, Reformulator, trec_run
-from kytolly.search.reformulate.report import bin_means, save_calibration
+from kytolly.search.reformulate.report import PICTURE, bin_means, save_calibration
 from kytolly.search.reformulate.result import Hit
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.term_model import fit_term_model
@@ -173,7 +174,8 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         For each system and metric the mean and the difference to BM25, and for the agent with
         cosines that to BM25 with cosines; the settings of what was tuned; the share of the
         ceiling's gain that the agent reaches; how well it expects its gains; which terms it
-        changes; and how many best documents hold no rare typed word.
+        changes; how many best documents hold no rare typed word; and how well the run's model
+        expects the gains of its changes.
     """
     queries = TestQueries(reformulator.context, run_dir)
     plans = {
@@ -213,18 +215,46 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         "calibration": calibrate(queries, proposed, fusion, outcomes[FUSED], changed),
         "terms": {**terms, "used": used},
         "drifted": {name: outcomes[name].drifted for name in (BM25, AGENT, FUSED, AGENT_FUSED)},
+        "gains": {
+            AGENT: tested_gains(queries, with_choice(reformulator, 0.0), outcomes[BM25]),
+            AGENT_FUSED: tested_gains(queries, reformulator, outcomes[FUSED]),
+        },
     }
 
 
 def with_choice(
     reformulator: Reformulator, fusion: float, choice: Choice | None = None
 ) -> Reformulator:
-    """The reformulator with another weight of the cosines, and perhaps another choice."""
+    """The reformulator with another weight of the cosines, and perhaps another choice.
+
+    With that, no gain is expected but by the network.
+    """
     other = copy.copy(reformulator)
     other.fusion = fusion
     if choice is not None:
-        other.choices = Choices(fusion, {fusion: choice})
+        other.choices, other.gains = Choices(fusion, {fusion: choice}), None
     return other
+
+
+def tested_gains(
+    queries: TestQueries, reformulator: Reformulator, base: Outcome
+) -> dict[str, float] | None:
+    """Compare the gains that the run's model expects of all changes with the true ones.
+
+    None where it has no model, or changes nothing.
+    """
+    choice, gains = reformulator.choices.at(reformulator.fusion), reformulator.gains
+    if gains is None or not choice.scale:
+        return None
+    everything = with_choice(reformulator, reformulator.fusion, choice._replace(margin=LOWEST))
+    everything.gains = gains._replace(margins=np.full(2, LOWEST))
+    plans = queries.plans(everything)
+    system = System([plan.weights for plan in plans], reformulator.fusion)
+    outcome = queries.search("everything", system)
+    gain = outcome.values[queries.metric] - base.values[queries.metric]
+    rows = np.flatnonzero([bool(plan.changes) for plan in plans])
+    expected = np.array([plans[row].expected for row in rows])
+    return gain_test(expected, gain[rows], gains.margin(reformulator.fusion))._asdict()
 
 
 def other_systems(queries: TestQueries) -> tuple[dict[str, System], dict[str, Any]]:
@@ -344,5 +374,5 @@ def calibrate(
         return {}
     expected = np.array([plan.expected for plan in plans])
     bins = bin_means(expected[proposed], gain[proposed], changed[proposed])
-    save_calibration(queries.run_dir, bins, queries.metric)
+    save_calibration(queries.run_dir / PICTURE, bins, queries.metric)
     return bins._asdict()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from pathlib import Path
+from types import NoneType
 from typing import Annotated, Any, Literal
 
 import yaml
@@ -235,9 +237,19 @@ def options_from(values: dict[str, Any]) -> ReformulationOptions:
                 raise ValueError(
                     f"{name} is {value_text(value)}, expected settings below it, one a line."
                 )
-            value = from_mapping(SECTIONS[name], value)
+            value = from_mapping(SECTIONS[name], with_none(SECTIONS[name], value))
         sections[name] = value
     return ReformulationOptions(**sections)
+
+
+def with_none(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The values with None for the word `none`, which YAML takes for text, where None may stand."""
+    hints = typing.get_type_hints(kind)
+    optional = {name for name, hint in hints.items() if NoneType in typing.get_args(hint)}
+    return {
+        name: None if value == "none" and name in optional else value
+        for name, value in values.items()
+    }
 
 
 def read_options(path: str | Path) -> ReformulationOptions:

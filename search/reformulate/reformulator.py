@@ -152,7 +152,7 @@ class Reformulator:
         network = load_scorer(path / BEST)
         _check_encoder(encoder, options)
         context = SearchContext.load(options, (), saved=path, encoder=encoder)
-        gains = None
+        gains = GainModel.of_run(path)
         other_documents = choices.digest and choices.digest != context.index.digest
         if other_documents or context.index.tokenizer.identity != usual:
             choices, context = Choices(None, {}), for_unknown_documents(context)

@@ -12,6 +12,7 @@ import tensorflow as tf
 from matplotlib.figure import Figure
 
 from kytolly.record.files import write_file
+from kytolly.search.reformulate.gain_fitting import GainTest
 from kytolly.search.reformulate.selection import evidence_text
 from kytolly.search.reformulate.term_report import term_lines
 
@@ -72,6 +73,11 @@ def lines(summary: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
         choice = summary["choices"][kind]
         base = f"BM25 + {summary['fusion']:g} cosines" if kind == "fused" else "BM25"
         yield f"{summary['metric']} over {base}: {evidence_text(choice)}"
+        rows = summary.get("gains", {}).get(kind, {})
+        for split in ("train", "dev"):
+            if split not in rows:
+                continue
+            yield f"Expected gains over {base}, {split}: {GainTest(**rows[split]).text()}"
     yield f"Network: {summary['network']}; {summary['env_steps']:,} env steps of PPO"
     counts = summary["queries"]
     for split in ("train", "dev"):
@@ -127,6 +133,10 @@ def test_lines(test: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
         yield f"{SYSTEMS[name]}, tuned on dev queries: {values}"
     if drifted := test.get("drifted"):
         yield from drift_lines(drifted, test["fusion"])
+    for name, row in test.get("gains", {}).items():
+        if row is not None:
+            system = SYSTEMS[name].format(fusion=test["fusion"])
+            yield f"Expected gains of {system}: {GainTest(**row).text()}"
     if terms := test.get("terms"):
         yield from term_lines(terms, test["metric"], terms["used"])
 
@@ -257,8 +267,8 @@ def plot_calibration(bins: CalibrationBins, metric: str) -> Figure:
     return figure
 
 
-def save_calibration(run_dir: Path, bins: CalibrationBins, metric: str) -> Path:
-    """Save the plot in the run's folder; returns its path."""
+def save_calibration(path: Path, bins: CalibrationBins, metric: str) -> Path:
+    """Save the plot; returns its path."""
     picture = io.BytesIO()
     plot_calibration(bins, metric).savefig(picture, dpi=120, format="png")
-    return write_file(run_dir / PICTURE, lambda to: to.write_bytes(picture.getvalue()))
+    return write_file(path, lambda to: to.write_bytes(picture.getvalue()))

@@ -25,12 +25,12 @@ from kytolly.search.reformulate.choice import (
 )
 from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.network import NumpyScorer
-from kytolly.search.reformulate.query import Query, SkippedQuery, with_judgments
-from kytolly.search.reformulate.reformulator import query_plan, scaled_proposals, trec_run
+from kytolly.search.reformulate.query import Query, with_judgments
+from kytolly.search.reformulate.reformulator import Plan, query_plan, scaled_proposals, trec_run
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, concatenation
 
-MAX_QUERIES = 1_000  # that are searched
+MAX_QUERIES = 1_000  # of a split that are searched
 SHARES = (1.0, 0.5, 0.25)  # of the scale that was chosen
 DEPTH = 1_000  # documents of a ranking where the metric has no cutoff
 
@@ -39,19 +39,22 @@ Say = Callable[[str], None]
 
 
 class Sample(NamedTuple):
-    """Queries of one split, and the network that proposes for each.
+    """Queries of one split that are searched, and the network that proposes for each.
 
     Attributes:
         split: "train" or "dev".
-        numbers: [Q] places in the collection.
+        queries: `Q` queries with candidates and judgments.
         networks: Networks that did not learn from all of them.
         fold: [Q] the network of each query.
+        part: [Q] queries of one part are kept together wherever some are left out; None: it does
+            not matter.
     """
 
     split: str
-    numbers: np.ndarray
+    queries: list[Query]
     networks: Sequence[NumpyScorer]
     fold: np.ndarray
+    part: np.ndarray | None = None
 
 
 class Confirmation(NamedTuple):
@@ -125,21 +128,55 @@ def make_choice(
     return {"fused": fused, "plain": plain}
 
 
+def dev_sample(
+    context: SearchContext, network: NumpyScorer, dev: QueryTable | None
+) -> Sample | None:
+    """Up to `MAX_QUERIES` dev queries, drawn by the seed; None where there are none.
+
+    Args:
+        context: The collection and how it is searched.
+        network: Proposes for them; it learned from none.
+        dev: The dev queries.
+    """
+    if dev is None:
+        return None
+    drawn = np.random.default_rng(context.options.seed).permutation(dev.number)[:MAX_QUERIES]
+    queries = mined_queries(context, "dev", np.sort(drawn))
+    return Sample("dev", queries, [network], np.zeros(len(queries), np.int64))
+
+
+def train_sample(
+    context: SearchContext, held_out: HeldOut | None, parts: np.ndarray | None
+) -> Sample | None:
+    """Up to `MAX_QUERIES` train queries, drawn by the seed; None where none was held out.
+
+    Args:
+        context: The collection and how it is searched.
+        held_out: The train queries, with networks that did not learn from them.
+        parts: [Q] the part of each that is left out together; None: there are no parts.
+    """
+    if held_out is None:
+        return None
+    count = len(held_out.fold)
+    rows = np.sort(np.random.default_rng(context.options.seed).permutation(count)[:MAX_QUERIES])
+    queries = mined_queries(context, "train", held_out.queries.table.number[rows])
+    part = None if parts is None else parts[rows]
+    return Sample("train", queries, held_out.networks, held_out.fold[rows], part)
+
+
+def mined_queries(context: SearchContext, split: str, numbers: np.ndarray) -> list[Query]:
+    """Queries with candidates and judgments."""
+    mined = context.mine(context.collection, numbers.tolist(), [])
+    return with_judgments(mined, context.collection, split)
+
+
 def confirm_selections(
-    context: SearchContext,
-    chosen: Mapping[str, Selection],
-    networks: Sequence[CandidateScorer],
-    dev: QueryTable | None,
-    held_out: Sequence[HeldOut | None],
+    context: SearchContext, chosen: Mapping[str, Selection], samples: Sequence[Sample]
 ) -> dict[str, Selection]:
     """The selections, as far as searches of all documents confirm them."""
     confirmed = dict(chosen)
-    numbers = None if dev is None else dev.number
     for kind, selection in chosen.items():
-        scorer, more = NumpyScorer(networks[selection.network]), held_out[selection.network]
-        confirmation = confirm_choice(
-            context, selection.choice, scorer, numbers, more, context.options.seed
-        )
+        confirmation = confirm_choice(context, selection.choice, samples, context.options.seed)
         if confirmation is not None:
             confirmed[kind] = selection._replace(
                 choice=confirmation.choice, whole_gain=confirmation.gain
@@ -187,35 +224,19 @@ def selection_summary(selection: Selection) -> dict[str, Any]:
 
 
 def confirm_choice(
-    context: SearchContext,
-    choice: Choice,
-    network: NumpyScorer,
-    dev: np.ndarray | None,
-    held_out: HeldOut | None,
-    seed: int,
+    context: SearchContext, choice: Choice, samples: Sequence[Sample], seed: int
 ) -> Confirmation | None:
     """Search with a choice, and with shares of its scale, all documents.
 
     Args:
         context: The collection and how it is searched.
         choice: The choice that pools allow.
-        network: The network that it uses.
-        dev: [Q] dev queries, as places in the collection; None: there are none.
-        held_out: Train queries with networks that did not learn from them; None: there are none.
-        seed: Of the draw of queries where there are many.
+        samples: The queries.
+        seed: Of the signs.
 
     Returns:
         None where the choice is to change nothing, or there are no queries.
     """
-    samples, rng = [], np.random.default_rng(seed)
-    if dev is not None:
-        numbers = np.sort(rng.permutation(dev)[:MAX_QUERIES])
-        samples.append(Sample("dev", numbers, [network], np.zeros(len(numbers), np.int64)))
-    left = MAX_QUERIES - sum(len(sample.numbers) for sample in samples)
-    if held_out is not None and left > 0:
-        rows = np.sort(rng.permutation(len(held_out.fold))[:left])
-        numbers = held_out.queries.table.number[rows]
-        samples.append(Sample("train", numbers, held_out.networks, held_out.fold[rows]))
     if not samples or not choice.scale:
         return None
     gains = np.concatenate([whole_gains(context, sample, choice) for sample in samples], axis=1)
@@ -226,38 +247,45 @@ def confirm_choice(
 
 
 def whole_gains(context: SearchContext, sample: Sample, choice: Choice) -> np.ndarray:
-    """[len(SHARES), Q] gains of the queries that have candidates."""
-    gains, skipped = [], list[SkippedQuery]()
-    mined = context.mine(context.collection, sample.numbers.tolist(), skipped)
-    mined = with_judgments(mined, context.collection, sample.split)
-    fold = dict(zip(sample.numbers.tolist(), sample.fold.tolist(), strict=True))
+    """[len(SHARES), Q] gains with shares of a choice's scale."""
+    weights = [
+        [
+            plan.weights
+            for plan in sample_plans(context, sample, choice._replace(scale=choice.scale * share))
+        ]
+        for share in SHARES
+    ]
+    return gains_of_weights(context, sample, weights, choice.fusion)
+
+
+def sample_plans(context: SearchContext, sample: Sample, choice: Choice) -> list[Plan]:
+    """[Q] plans, each from the network that did not learn from the query."""
+    plans: dict[int, Plan] = {}
     for number, network in enumerate(sample.networks):
-        queries = [query for query in mined if fold[query.number] == number]
-        if queries:
-            gains.append(_gains(context, sample.split, queries, network, choice))
-    return np.concatenate(gains, axis=1) if gains else np.zeros((len(SHARES), 0))
+        rows = np.flatnonzero(sample.fold == number)
+        if not len(rows):
+            continue
+        queries = [sample.queries[row] for row in rows]
+        weights, expected = scaled_proposals(network, queries, context.rules, choice)
+        for row, query, given, gain in zip(rows, queries, weights, expected.tolist(), strict=True):
+            plans[int(row)] = query_plan(query, given, gain, choice)
+    return [plans[row] for row in range(len(sample.queries))]
 
 
-def _gains(
+def gains_of_weights(
     context: SearchContext,
-    split: str,
-    queries: Sequence[Query],
-    network: NumpyScorer,
-    choice: Choice,
+    sample: Sample,
+    weights: Sequence[Sequence[Mapping[str, float]]],
+    fusion: float,
 ) -> np.ndarray:
+    """[W, Q] changes of the metric by weighted queries [W, Q], in searches of all documents."""
     collection, metric = context.collection, context.options.retrieval.metric
-    weights = [[query.weights for query in queries]]
-    for share in SHARES:
-        used = choice._replace(scale=choice.scale * share)
-        rows, expected = scaled_proposals(network, queries, context.rules, used)
-        plans = zip(queries, rows, expected.tolist(), strict=True)
-        weights.append([query_plan(query, row, gain, used).weights for query, row, gain in plans])
-    numbers = [query.number for query in queries]
-    depth = cutoff(metric) or DEPTH
+    numbers = [query.number for query in sample.queries]
     ids = [collection.query_ids[number] for number in numbers]
-    grades = {query_id: collection.judgments[split][query_id] for query_id in ids}
-    values = []
-    for hits in context.rank_all(collection, numbers, weights, choice.fusion, depth):
+    grades = {query_id: collection.judgments[sample.split][query_id] for query_id in ids}
+    typed, values = [query.weights for query in sample.queries], []
+    depth = cutoff(metric) or DEPTH
+    for hits in context.rank_all(collection, numbers, [typed, *weights], fusion, depth):
         run = trec_run(collection, numbers, hits)
         of_query = per_query(grades, run, [metric])[metric]
         values.append([of_query[query_id] for query_id in ids])

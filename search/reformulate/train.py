@@ -32,6 +32,7 @@ from kytolly.search.reformulate.choice import (
     write_choices,
 )
 from kytolly.search.reformulate.device_env import DeviceQueries
+from kytolly.search.reformulate.gain_model import GainModel
 from kytolly.search.reformulate.held_out import test_metrics
 from kytolly.search.reformulate.network import (
     NumpyScorer,
@@ -44,12 +45,15 @@ from kytolly.search.reformulate.ppo_training import COLLECTION, save_search, tra
 from kytolly.search.reformulate.query import CANDIDATE_FEATURES, skip_report
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import phase_rows, write_phases
+from kytolly.search.reformulate.run_gains import fit_run_gains, save_gains
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.selection import (
     confirm_selections,
+    dev_sample,
     judged_fusion,
     make_choice,
     selection_summary,
+    train_sample,
 )
 from kytolly.search.reformulate.table import (
     QueryTable,
@@ -129,7 +133,9 @@ def train(
             if test:
                 with preparation.context.phases.measure("test"):
                     choices = read_choices(folder.path)
-                    reformulator = Reformulator(preparation.context, network, choices)
+                    reformulator = Reformulator(
+                        preparation.context, network, choices, gains=GainModel.of_run(folder.path)
+                    )
                     summary["test"] = test_metrics(reformulator, folder.path)
     except BaseException as error:
         folder.remove_if_empty()
@@ -181,6 +187,7 @@ def train_network(
     networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
     summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
     held_out: dict[str, HeldOut] = {}
+    parts: np.ndarray | None = None
     fusions, train = tuple(dict.fromkeys((0.0, fusion))), None
     if preparation.train is not None:
         cost = options.training.term_cost
@@ -191,12 +198,11 @@ def train_network(
     if train is not None or synthetic is not None:
         learned, summary = learn(context, train, synthetic, begin, folder, gpu, profile)
         networks |= learned
-        if train is not None and options.training.warm_start_epochs:
+        parts = None if train is None else parts_of(context, train.table, preparation.dev)
+        if train is not None and parts is not None and options.training.warm_start_epochs:
             with context.phases.measure("warm start"):
-                parts = parts_of(context, train.table, preparation.dev)
-                if parts is not None:
-                    held_out_warm = held_out_networks(options, train, parts, synthetic, unseen, say)
-                    held_out["warm start"] = held_out_warm
+                held_out_warm = held_out_networks(options, train, parts, synthetic, unseen, say)
+                held_out["warm start"] = held_out_warm
     elif begin is None:
         raise ValueError(
             f"no query of the train split of {options.collection} can be used, and there is no "
@@ -210,10 +216,19 @@ def train_network(
             fold = np.zeros(train.num_queries, np.int64)
             held_out["pretrained"] = HeldOut(train, [NumpyScorer(unseen)], fold)
         rest = [held_out.get(name) for name in networks]
-        candidates = list(networks.values())
-        chosen = make_choice(candidates, dev, rest, fusion, options.seed, say)
-        chosen = confirm_selections(context, chosen, candidates, preparation.dev, rest)
-    name, network = list(networks.items())[chosen["fused"].network]
+        chosen = make_choice(list(networks.values()), dev, rest, fusion, options.seed, say)
+        name, network = list(networks.items())[chosen["fused"].network]
+        dev_queries = dev_sample(context, NumpyScorer(network), preparation.dev)
+        # Where no network like the chosen one was held out, those of the warm start are near it.
+        of_network = held_out.get(name, held_out.get("warm start"))
+        train_queries = train_sample(context, of_network, parts)
+        tested = [dev_queries, train_queries if name in held_out else None]
+        chosen = confirm_selections(context, chosen, [part for part in tested if part is not None])
+    with context.phases.measure("expected gains"):
+        gains = fit_run_gains(context, chosen.values(), train_queries, dev_queries)
+        if gains is not None:
+            chosen = {kind: gains.applied(one) for kind, one in chosen.items()}
+            summary["gains"] = save_gains(gains, folder.path, options.retrieval.metric)
     if preparation.train is None:
         save_search(context, folder.path)
     save_network(network, folder.path)

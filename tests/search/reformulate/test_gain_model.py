@@ -5,6 +5,14 @@ import math
 import numpy as np
 import pytest
 
+from kytolly.search.reformulate.gain_fitting import (
+    Change,
+    calibration,
+    fit_relevance,
+    gain_test,
+    logistic_regression,
+    margin_of,
+)
 from kytolly.search.reformulate.gain_model import (
     DOCUMENT_FEATURES,
     GainModel,
@@ -14,12 +22,6 @@ from kytolly.search.reformulate.gain_model import (
     ranked_documents,
 )
 from kytolly.search.reformulate.reformulator import NOTHING_HELPS, Reformulator
-from kytolly.search.scripts.fit_gain_model import (
-    Change,
-    calibration,
-    fit_relevance,
-    margin_of,
-)
 
 WIDE = 2 * len(DOCUMENT_FEATURES)
 
@@ -80,6 +82,25 @@ def test_a_model_is_saved_whole(tmp_path):
         assert (np.diff(points) >= 0).all()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"weights": np.zeros(WIDE - 1)},
+        {"bias": np.array(np.nan)},
+        {"scale": np.zeros(WIDE)},
+        {"fused_from": np.array([1.0, 0.0])},
+        {"plain_to": np.array([0.0])},
+        {"margins": np.zeros(3)},
+    ],
+)
+def test_a_damaged_model_is_refused_in_one_line(tmp_path, damage):
+    assert GainModel.of_run(tmp_path) is None
+    model()._replace(**damage).save(tmp_path / "gains.npz")
+    with pytest.raises(ValueError, match=r"gains\.npz cannot be used \(.*: train again") as error:
+        GainModel.of_run(tmp_path)
+    assert "\n" not in str(error.value)
+
+
 def test_the_features_are_those_of_both_rankings(reformulator):
     context, text = reformulator.context, "key12 noise1"
     collection = context.collection.with_queries(("",), (text,))
@@ -116,6 +137,26 @@ def test_a_query_is_changed_only_where_it_pays(reformulator):
     assert left.after == left.before == usual.before
 
 
+def test_the_regression_is_scikit_learns():
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    rng = np.random.default_rng(0)
+    features, weight = rng.standard_normal((200, 3)), rng.random(200) + 0.5
+    labels = features[:, 0] - features[:, 1] + rng.standard_normal(200) > 0.7
+    known = linear_model.LogisticRegression(C=0.1, tol=1e-8).fit(features, labels, weight)
+    weights, bias = logistic_regression(features, labels.astype(float), weight, 10.0)
+    np.testing.assert_allclose(weights, known.coef_[0], atol=1e-3)
+    assert bias == pytest.approx(known.intercept_[0], abs=1e-3)
+
+
+def test_what_a_margin_leaves_is_counted():
+    # Above 0.15 are +1 and -1 (hurt); the other hurt query and +3 are left.
+    found = gain_test(np.array([0.1, 0.2, 0.3, 0.0]), np.array([3.0, 1, -1, -2]), 0.15)
+    assert (found.gain, found.hurt, found.kept_gain, found.kept_hurt) == (0.25, 0.5, 0.0, 0.25)
+    assert found.changed == 0.5 and found.correlation == pytest.approx(0.0, abs=0.2)
+    assert "gain +0.2500 -> +0.0000, hurt 50.0% -> 25.0% where 50%" in found.text()
+    assert gain_test(np.zeros(2), np.ones(2), 0.0).correlation == 0.0
+
+
 def test_relevance_is_learned_and_half_of_the_hurt_queries_are_left():
     rng, parts = np.random.default_rng(0), []
     for _ in range(2):
@@ -126,7 +167,7 @@ def test_relevance_is_learned_and_half_of_the_hurt_queries_are_left():
             before, after = (discounts(rng.permutation(6)) for _ in range(2))
             gain = float(relevant @ (after - before)) / 2
             documents = RankedDocuments(np.arange(6), features, before, after)
-            part.append(Change(0.0, documents, relevant, gain))
+            part.append(Change(documents, relevant, gain))
         parts.append(part)
     learned = fit_relevance(parts[:1])
     expected = np.array([learned.uncalibrated_gain(change.ranked) for change in parts[1]])
@@ -138,4 +179,5 @@ def test_relevance_is_learned_and_half_of_the_hurt_queries_are_left():
     found = margin_of(
         np.array([0.1, 0.4, 0.3, -0.1, 0.2]), np.array([-1, 1, -1, 1, 1.0]), np.ones(5)
     )
-    assert found == pytest.approx(0.2)
+    assert found == pytest.approx(0.1)
+    assert margin_of(np.array([0.3, 0.2]), np.ones(2), np.ones(2)) == 0.0  # nobody is hurt

@@ -39,6 +39,14 @@ def test_the_options_choose_the_tokenizer_and_a_run_finds_its_files(tmp_path, mo
     assert resolved_options(named).collection == "builtin"
 
 
+def test_none_is_written_as_the_docs_write_it(tmp_path):
+    text = "retrieval:\n  typed_share: none\n  language: none\n  rewriter: none\n"
+    (tmp_path / "o.yaml").write_text(text + "rl_agent:\n  target_kl: none\n")
+    options = read_options(tmp_path / "o.yaml")
+    assert options.retrieval.typed_share is options.rl_agent.target_kl is None
+    assert options.retrieval.language == "none" and options.retrieval.rewriter is None
+
+
 @pytest.mark.parametrize(
     "values, words",
     [

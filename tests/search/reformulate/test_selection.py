@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from kytolly.search.reformulate import selection
 from kytolly.search.reformulate.choice import Choice, HeldOut
 from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
@@ -13,6 +14,7 @@ from kytolly.search.reformulate.selection import (
     SHARES,
     Sample,
     confirm_choice,
+    sample_plans,
     whole_gains,
 )
 from kytolly.search.reformulate.table import make_table
@@ -63,8 +65,8 @@ def context(tmp_path_factory):
 
 
 def dev_sample(context, network):
-    numbers = np.array([query.number for query in context.queries("dev")])
-    return Sample("dev", numbers, [network], np.zeros(len(numbers), np.int64))
+    queries = context.queries("dev")
+    return Sample("dev", queries, [network], np.zeros(len(queries), np.int64))
 
 
 def test_gains_are_those_of_searches_of_all_documents(context):
@@ -78,25 +80,42 @@ def test_gains_are_those_of_searches_of_all_documents(context):
 
 
 def test_what_helps_is_confirmed_and_what_harms_is_not(context):
-    numbers = dev_sample(context, None).numbers
-    helps = confirm_choice(context, Choice(0.0, 0.5), Adds(context, "link"), numbers, None, 0)
+    sample = dev_sample(context, Adds(context, "link"))
+    helps = confirm_choice(context, Choice(0.0, 0.5), [sample], 0)
     assert helps.choice.scale in [0.5 * share for share in SHARES]
     assert helps.queries == TOPICS and helps.gain > 0.5 and helps.chance < 0.1
-    harmful = Adds(context, "far", weight=8.0)
-    found = confirm_choice(context, Choice(0.0, 1.0), harmful, numbers, None, 0)
+    harmful = dev_sample(context, Adds(context, "far", weight=8.0))
+    found = confirm_choice(context, Choice(0.0, 1.0), [harmful], 0)
     assert found.choice == Choice(0.0, 0.0) and found.gain <= 0.0
+    assert confirm_choice(context, Choice(0.0, 0.0), [sample], 0) is None
+    assert confirm_choice(context, Choice(0.0, 1.0), [], 0) is None
 
 
 def test_each_held_out_query_counts_with_its_own_network(context):
     queries = context.queries("dev")
-    table = DeviceQueries(
-        make_table(queries, context.index, context.documents, context.rules), context.rules
-    )
     fold = np.arange(len(queries)) % 2
     networks = [Adds(context, "none"), Adds(context, "link")]
-    numbers = np.array([query.number for query in queries])
-    gains = whole_gains(context, Sample("dev", numbers, networks, fold), Choice(0.0, 1.0))
-    assert (gains > 0.5).sum(axis=1).tolist() == [TOPICS // 2] * len(SHARES)
-    held_out = HeldOut(table, networks, fold)
-    assert confirm_choice(context, Choice(0.0, 0.0), networks[1], None, held_out, 0) is None
-    assert confirm_choice(context, Choice(0.0, 1.0), networks[1], None, None, 0) is None
+    sample = Sample("dev", queries, networks, fold)
+    gains = whole_gains(context, sample, Choice(0.0, 1.0))
+    np.testing.assert_array_equal(gains > 0.5, np.tile(fold == 1, (len(SHARES), 1)))
+    plans = sample_plans(context, sample, Choice(0.0, 1.0))
+    assert [plan.query for plan in plans] == queries
+    assert [bool(plan.changes) for plan in plans] == (fold == 1).tolist()
+
+
+def test_samples_are_drawn_with_the_network_and_the_part_of_each_query(context, monkeypatch):
+    queries, networks = context.queries("dev"), [Adds(context, "none"), Adds(context, "link")]
+    table = make_table(queries, context.index, context.documents, context.rules)
+    monkeypatch.setattr(selection, "MAX_QUERIES", 10)
+    drawn = selection.dev_sample(context, networks[1], table)
+    numbers = [query.number for query in drawn.queries]
+    assert len(numbers) == 10 and numbers == sorted(numbers) and drawn.networks == [networks[1]]
+    assert selection.dev_sample(context, networks[1], None) is None
+    context.collection.judgments["train"] = context.collection.judgments["dev"]
+    fold, parts = np.arange(TOPICS) % 2, np.arange(TOPICS) % 3
+    held_out = HeldOut(DeviceQueries(table, context.rules), networks, fold)
+    found = selection.train_sample(context, held_out, parts)
+    rows = [table.number.tolist().index(query.number) for query in found.queries]
+    assert len(rows) == 10 and found.fold.tolist() == fold[rows].tolist()
+    assert found.part.tolist() == parts[rows].tolist() and found.queries[0].has_relevant
+    assert selection.train_sample(context, None, None) is None

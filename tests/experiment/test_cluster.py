@@ -1,6 +1,5 @@
 """`--on`: seeds and trials on the nodes of a Ray cluster, here two of one core on this machine."""
 
-import contextlib
 import importlib.util
 import json
 import os
@@ -20,6 +19,7 @@ from kytolly.machine.doctor import check_cluster
 from kytolly.machine.hardware import usable_cores
 from tests.helpers.cases import rest_learning
 from tests.helpers.commands import SHORT_PPO, kytolly
+from tests.helpers.ray_processes import ray_processes
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip('pip install "kytolly[cluster]"', allow_module_level=True)
@@ -129,8 +129,9 @@ def test_populations_of_a_sweep_and_of_trials_train_on_the_nodes(cluster, tmp_pa
 
 
 PBT = ["train", "ppo", "--env", "CartPole-v1", "--loop", "host", *LONG[4:-3], "--json"]
-PBT += ["--pbt", "--population", "3", "--interval", "20000"]
-PBT[PBT.index("--evaluation-interval-env-steps") + 1] = "20000"
+PBT += ["--pbt", "--population", "3", "--interval", "8000"]
+PBT[PBT.index("--evaluation-interval-env-steps") + 1] = "8000"
+PBT[PBT.index("--total-env-steps") + 1] = "24000"
 
 
 @pytest.mark.learning
@@ -194,12 +195,7 @@ def wait_until(happened):
 
 def watching_processes():
     """The Ray processes that watch runs."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (folder / "cmdline").read_bytes().startswith(b"ray::NodeRun"):
-                found.append(int(folder.name))
-    return found
+    return ray_processes("NodeRun")
 
 
 def test_one_process_of_ray_watches_one_run_after_the_other(cluster, tmp_path):

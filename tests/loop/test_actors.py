@@ -1,11 +1,9 @@
 """Environments in Ray actors: equal to one process, and what happens when an actor dies."""
 
-import contextlib
 import importlib.util
 import os
 import signal
 import sys
-from pathlib import Path
 
 import gymnasium
 import keras
@@ -21,6 +19,7 @@ from kytolly.environment.faults import EnvironmentFault
 from kytolly.machine.cluster import import_ray, warn_of_little_room
 from kytolly.model.numpy_inference import numpy_network
 from tests.helpers.cases import rest_learning
+from tests.helpers.ray_processes import ray_processes
 
 if importlib.util.find_spec("ray") is None:
     pytest.skip('pip install "kytolly[cluster]"', allow_module_level=True)
@@ -85,12 +84,7 @@ class AtRows(Callback):
 
 def kill_an_actor():
     """Kill the process of the actor that was made first."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if (folder / "cmdline").read_bytes().startswith(b"ray::EnvActor"):
-                found.append(int(folder.name))
-    os.kill(min(found), signal.SIGKILL)
+    os.kill(min(ray_processes("EnvActor")), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,24 @@
-"""The processes of Ray that this process has started, and of no other one's cluster."""
+"""The processes of a Ray that the tests have started: others may run on this machine as well."""
 
 import contextlib
+import os
 from pathlib import Path
 
 
 def ray_processes(name):
-    """Their numbers, the oldest first, of those that show a name such as `EnvActor`."""
-    parents, found = {}, []
+    """Ids of this process's own Ray processes that are actors of a class of that name."""
+    found = []
     for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it has ended
-            words = (folder / "stat").read_text().rpartition(")")[2].split()
-            parents[folder.name] = words[1]
-            if (folder / "cmdline").read_bytes().startswith(f"ray::{name}".encode()):
-                found.append(folder.name)
-    own = Path("/proc/self").readlink().name
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes()
+            if words.startswith(f"ray::{name}".encode()) and is_ours(int(folder.name)):
+                found.append(int(folder.name))
+    return found
 
-    def is_own(number):
-        while number in parents and number != own:
-            number = parents[number]
-        return number == own
 
-    return sorted(int(number) for number in found if is_own(number))
+def is_ours(process):
+    """True for a descendant of this process."""
+    while process > 1 and process != os.getpid():
+        status = (Path("/proc") / str(process) / "stat").read_text()
+        process = int(status.rpartition(")")[2].split()[1])
+    return process == os.getpid()

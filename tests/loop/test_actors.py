@@ -89,7 +89,7 @@ class AtRows(Callback):
 
 def kill_an_actor():
     """Kill the process of the actor that was made first."""
-    os.kill(ray_processes("EnvActor")[0], signal.SIGKILL)
+    os.kill(min(ray_processes("EnvActor")), signal.SIGKILL)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 The networks of `held_out_networks` change the train queries that each left out. On these a
 `GainModel` is fitted. What it expects of a query, to set a margin and to be judged, comes from a
-model that was fitted without the query's part. Dev queries may only lower a margin.
+model that was fitted without the query's part. Dev queries count for the margin alone.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def fit_run_gains(
         context: The collection and how it is searched.
         chosen: The selections of all kinds of search.
         train: Held-out train queries, which the model is fitted to; None: there are none.
-        dev: Dev queries, which may lower a margin; None: there are none.
+        dev: Dev queries, which count for the margins alone; None: there are none.
 
     Returns:
         None where nothing is changed, or fewer than `FEW_QUERIES` train queries are held out.
@@ -178,17 +178,18 @@ def cross_calibrated(raw: np.ndarray, gain: np.ndarray, part: np.ndarray) -> np.
 
 
 def paying_margin(found: Iterable[Expectation]) -> float:
-    """The largest margin with which `KEPT_GAIN` of the usual gain is made in each of some splits.
+    """The largest margin with which `KEPT_GAIN` of the usual gain is made on all queries.
 
     It is not below 0. Where even 0 leaves less, it is `LOWEST`: every query is changed.
     """
     splits = list(found)
-    margins = np.unique(np.maximum(np.concatenate([[0.0], *(one.expected for one in splits)]), 0.0))
-    enough = np.ones(len(margins), bool)
-    for one in splits:
-        made = [np.mean(one.gain * (one.expected > margin)) for margin in margins]
-        enough &= np.array(made) >= KEPT_GAIN * max(one.usual, 0.0)
-    return float(margins[enough][-1]) if enough.any() else LOWEST
+    expected = np.concatenate([one.expected for one in splits])
+    gain = np.concatenate([one.gain for one in splits])
+    usual = sum(len(one.gain) * one.usual for one in splits) / len(gain)
+    margins = np.unique(np.maximum(np.append(expected, 0.0), 0.0))
+    made = np.array([np.mean(gain * (expected > margin)) for margin in margins])
+    enough = margins[made >= KEPT_GAIN * max(usual, 0.0)]
+    return float(enough[-1]) if len(enough) else LOWEST
 
 
 def save_gains(gains: RunGains, folder: Path, metric: str) -> dict[str, Any]:

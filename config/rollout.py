@@ -37,7 +37,7 @@ class RolloutConfig(RunConfig):
     )
 
     memory_refresh: bool = setting(
-        False, "between passes, bring the memory before each sequence up to date with the weights"
+        False, "bring the memory before each sequence up to date with the weights after each pass"
     )
 
     # Other configs have properties or fields in their place.

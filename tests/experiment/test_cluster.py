@@ -209,6 +209,7 @@ def watching_processes():
 
 def test_one_process_of_ray_watches_one_run_after_the_other(cluster, tmp_path):
     words = [*TRAIN, "--seeds", "0-1", "--apart", "--jobs", "1", "--on", cluster.address]
+    wait_until(lambda: not watching_processes())  # those of an earlier test end by themselves
     driver = start_driver(words, tmp_path)
     seen = set()
     while driver.poll() is None:

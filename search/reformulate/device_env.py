@@ -138,15 +138,12 @@ class DeviceQueries(tf.Module):
 
     def used_weights(self, query: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         """[E, N] `kept_weights` of rows of the table, within `bounded_weights`."""
-        kept = kept_weights(weights, self.in_query(query), self.rules.max_terms)
-        return self.within_bounds(query, kept)
-
-    def within_bounds(self, query: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """[E, N] weights of rows of the table, of which typed words keep their share."""
-        if self.rules.typed_share is None:
+        in_query, share = self.in_query(query), self.rules.typed_share
+        weights = kept_weights(weights, in_query, self.rules.max_terms)
+        if share is None:
             return weights
         typed = typed_weight(tf.gather(self.arrays["state_features"], query))
-        return bounded_weights(weights, self.in_query(query), typed, self.rules.typed_share)
+        return bounded_weights(weights, in_query, typed, share)
 
     def in_query(self, query: tf.Tensor) -> tf.Tensor:
         """[E, N] bool, true for terms of the query, which a weight lowers."""

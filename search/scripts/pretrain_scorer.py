@@ -73,8 +73,7 @@ def fit(tables: Sequence[QueryTable], rules: SearchRules, seed: int = 0) -> Cand
     network = copied_scorer(make_scorer(whole, AgentOptions()), DROPOUT)
     ends = np.cumsum([len(table.number) for table in tables])
     groups = np.split(np.arange(ends[-1]), ends[:-1])
-    # Bounds fit a collection; a network for unknown documents proposes, and is bounded in use.
-    queries = DeviceQueries(whole, rules._replace(typed_share=None), FUSIONS)
+    queries = DeviceQueries(whole, rules, FUSIONS)
     fit_listwise(network, queries, groups, EPOCHS, LEARNING_RATE, seed)
     return copied_scorer(network, 0.0)
 

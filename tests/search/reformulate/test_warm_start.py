@@ -8,13 +8,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.search.reformulate.choice import proposals
-from kytolly.search.reformulate.device_env import (
-    QUERY_LENGTH,
-    DeviceQueries,
-    is_query_term,
-    kept_proposals,
-)
-from kytolly.search.reformulate.mining_features import LENGTH_UNIT
+from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
 from kytolly.search.reformulate.network import NumpyScorer, make_scorer
 from kytolly.search.reformulate.options import AgentOptions
 from kytolly.search.reformulate.query import SearchRules
@@ -68,31 +62,22 @@ def test_it_learns_which_candidates_help_fresh_queries(table):
     assert abs(expected.mean() - gained.mean()) < 0.25
 
 
-@pytest.mark.parametrize("share", [None, 0.95])
-def test_the_loss_is_a_cross_entropy_and_the_error_that_of_the_gain(table, share):
-    """With a share, words that weigh 2 leave 0.1 for added terms."""
-    state = table.state_features.copy()
-    state[:, QUERY_LENGTH] = 2.0 / LENGTH_UNIT
-    table = table._replace(state_features=state)
-    rules, most = RULES._replace(typed_share=share), np.inf if share is None else 0.1
-    network, queries = scorer(table), DeviceQueries(table, rules, fusions=(0.0, 1.0))
+def test_the_loss_is_a_cross_entropy_and_the_error_that_of_the_gain(table):
+    network, queries = scorer(table), DeviceQueries(table, RULES, fusions=(0.0, 1.0))
     rows, fusion = np.array([3, 0, 7], np.int32), np.array([1.0, 0.0, 1.0], np.float32)
     seen = queries.observation(tf.constant(rows), tf.constant(fusion))
     policy = ListwisePolicy(network, queries, 1e-3, 10)
     params, expected = network(seen)
     weights = np.log1p(np.exp(params.numpy()[:, :4].astype(np.float64)))
     cross_entropy, error = 0.0, 0.0
-    assert share is None or (weights.sum(axis=1) > 1.2 * most).all()
     for row, own, weight, number in zip(rows, fusion, weights, expected.numpy(), strict=True):
         scores = table.base[row] + own * table.cosine[row]
-        bounded = weight * min(1.0, most / weight.sum())
-        scores = (scores + bounded @ table.columns[row].astype(np.float64)) / FIRST_TEMPERATURE
+        scores = (scores + weight @ table.columns[row].astype(np.float64)) / FIRST_TEMPERATURE
         shares = np.exp(scores - scores.max())
         shares /= shares.sum()
         cross_entropy -= np.log(shares[table.relevant[row]]).mean() / 3
         used = np.zeros((30, 4), np.float32)
-        best = np.sort(weight)[::-1][:2]
-        used[row, np.argsort(-weight)[:2]] = best * min(1.0, most / best.sum())
+        used[row, np.argsort(-weight)[:2]] = np.sort(weight)[::-1][:2]
         gain = queries.values(own, used)[row] - queries.values(own, 0 * used)[row]
         error += (number - gain) ** 2 / 3
     found = policy.fit_step(tf.constant(rows), tf.constant(fusion)).numpy()

@@ -21,7 +21,7 @@ from kytolly.agent.algorithms import make_config
 from kytolly.agent.parts import CustomParts, MakeOptimizer, Model, Optimizer
 from kytolly.callback.base import Callback, Evaluation
 from kytolly.config.run import RunConfig
-from kytolly.loop.env_runner import make_env_runner
+from kytolly.loop.env_runner import configured_source, make_env_runner
 from kytolly.policy.base import Policy
 from kytolly.training_run import AgentTraining, TrainingRun, TrainResult, fitted_config
 
@@ -94,10 +94,7 @@ class Trainer:
         began = time.perf_counter()
         cfg, callbacks = make_config(train_cfg), as_callbacks(cb)
         device, devices = device_name(cfg.device), device_names(cfg.device)
-        if cfg.env_kwargs or cfg.wrappers:
-            from kytolly.environment.gym.wrapped import wrapped_source
-
-            env = wrapped_source(env, cfg.env_kwargs, cfg.wrappers)
+        env = configured_source(cfg, env)
         with contextlib.ExitStack() as closing:
             if cfg.actors:
                 from kytolly.machine.cluster import joined

@@ -53,9 +53,8 @@ def over_preset(preset_name: str, values: Settings, given: Settings) -> Settings
 def fitting_preset(tuned: Settings, given: Settings, algorithm: str, env: str) -> str:
     """The preset that fits the free memory; a line says which, and why."""
     prepare_machine()
-    from kytolly.environment.gym.wrapped import wrapped_source
     from kytolly.environment.mask import without_mask
-    from kytolly.loop.env_runner import make_env_runner
+    from kytolly.loop.env_runner import configured_source, make_env_runner
     from kytolly.machine.facts import device_name
     from kytolly.machine.memory import training_bytes
     from kytolly.machine.presets import recommend
@@ -66,8 +65,7 @@ def fitting_preset(tuned: Settings, given: Settings, algorithm: str, env: str) -
     }
     smallest = configs[PRESETS[0]]
     import_from_here(env, *(smallest.wrappers or ()))
-    source = wrapped_source(env, smallest.env_kwargs, smallest.wrappers)
-    runner = make_env_runner(smallest, source)
+    runner = make_env_runner(smallest, configured_source(smallest, env))
     runner.close()  # what is looked at is its spec
     spec = runner.spec
     obs_spec = without_mask(spec.obs)

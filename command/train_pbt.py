@@ -154,13 +154,9 @@ def with_entropy(cfg: RunConfig, env: str) -> RunConfig:
     if getattr(cfg, "entropy_coef", 0.0) is not None:
         return cfg
     from kytolly.agent.algorithms import part
-    from kytolly.environment.gym.wrapped import wrapped_source
-    from kytolly.loop.env_runner import make_env_runner
+    from kytolly.loop.env_runner import configured_source, make_env_runner
 
-    source = env
-    if cfg.env_kwargs or cfg.wrappers:
-        source = wrapped_source(env, cfg.env_kwargs, cfg.wrappers)
-    runner = make_env_runner(dataclasses.replace(cfg, actors=None), source)
+    runner = make_env_runner(dataclasses.replace(cfg, actors=None), configured_source(cfg, env))
     distribution: Any = part(cfg.algorithm, "policy").distribution_for(cfg, runner.spec)
     runner.close()
     return dataclasses.replace(cfg, **{"entropy_coef": distribution.entropy_coef})
@@ -173,7 +169,7 @@ def train(task: Task, pbt: PopulationBased, args: argparse.Namespace) -> int:
     folders = [folder.path / name for name in member_names([one.seed for one in pbt.configs()])]
     with contextlib.ExitStack() as leaving:
         if task.apart:
-            training = member_processes(task, pbt, args, leaving)
+            training = member_processes(task, pbt, folders, args, leaving)
         else:
             training = one_program(task, pbt, folders, bool(args.resume))
         if not args.resume:
@@ -239,16 +235,20 @@ def one_program(
 
 
 def member_processes(
-    task: Task, pbt: PopulationBased, args: argparse.Namespace, leaving: contextlib.ExitStack
+    task: Task,
+    pbt: PopulationBased,
+    folders: list[Path],
+    args: argparse.Namespace,
+    leaving: contextlib.ExitStack,
 ) -> MemberProcesses:
     """The members in processes, here or on the nodes of a cluster, which `leaving` leaves."""
     from kytolly.experiment.pbt_processes import MemberProcesses
 
+    options = (pbt, task.environment, folders, print_line)
     if not args.on:
-        return MemberProcesses(pbt, task.environment, print_line, args.jobs or default_jobs())
+        return MemberProcesses(*options, args.jobs or default_jobs())
     cluster = leaving.enter_context(join_cluster(args))
-    jobs = args.jobs or pbt.size
-    return MemberProcesses(pbt, task.environment, print_line, jobs, cluster.start)
+    return MemberProcesses(*options, args.jobs or pbt.size, cluster.start)
 
 
 def run_member(args: argparse.Namespace, cfg: RunConfig, env: str) -> int:

@@ -35,7 +35,6 @@ class RolloutConfig(RunConfig):
         "equal parts of a rollout, with one gradient each; fewer where 16 do not fit, or have less "
         "than 64 rows",
     )
-
     memory_refresh: bool = setting(
         False, "bring the memory before each sequence up to date with the weights after each pass"
     )

@@ -144,7 +144,7 @@ class RunConfig(Settings):
     )
     xla: bool = setting(True, "compile the training program with XLA")
     async_envs: bool = setting(False, "host loop: run each environment in a separate process")
-    env_threads: bool = setting(False, "host loop: step environments, which wait, in threads")
+    env_threads: bool = setting(False, "host loop: a thread for each environment whose steps wait")
     actors: Annotated[int, Meta(ge=1, le=MAX_PROCESSES), "actors"] | None = setting(
         None,
         "host loop: Ray actors, on this machine or others, each with equally many environments; "

@@ -33,9 +33,9 @@ def reason_apart(cfg: RunConfig, env: str) -> str | None:
     if env not in TENSOR_ENVIRONMENTS:
         return f"{env} is no tensor code, and a program cannot hold its environments"
     if cfg.env_kwargs:
-        import gymnasium
+        from kytolly.environment.gym.wrapped import is_ours_alone
 
-        if env in gymnasium.registry:
+        if not is_ours_alone(env):
             return f"arguments of {env} are for Gymnasium's, and a program cannot hold that"
     return unfit_setting(cfg)
 
@@ -85,7 +85,7 @@ def prepare_population(
     """
     from kytolly.experiment.population import PopulationTraining
     from kytolly.loop.device import TensorEnvRunner
-    from kytolly.loop.env_runner import make_env_runner
+    from kytolly.loop.env_runner import configured_source, make_env_runner
     from kytolly.machine.facts import device_name
     from kytolly.training_run import fitted_config
 
@@ -99,12 +99,7 @@ def prepare_population(
     reasons = [reason for cfg in configs if (reason := unfit_setting(cfg))]
     if reasons:
         raise apart_error(reasons[0])
-    source = env
-    if first.env_kwargs:
-        from kytolly.environment.gym.wrapped import wrapped_source
-
-        source = wrapped_source(env, first.env_kwargs, ())
-    runner = make_env_runner(first, source)
+    runner = make_env_runner(first, configured_source(first, env))
     if not isinstance(runner, TensorEnvRunner):
         runner.close()
         name = env if isinstance(env, str) else type(env).__name__

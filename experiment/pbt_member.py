@@ -8,7 +8,7 @@ from typing import Any
 
 from kytolly.callback.base import Callback, TrainState
 from kytolly.loop.host import HostState
-from kytolly.record.checkpoint import complete_checkpoint
+from kytolly.record.checkpoint import FOLDER, complete_checkpoint
 from kytolly.record.saved_checkpoint import check_files, path_without_pattern
 
 PARENT = "parent"  # in a run's folder: the checkpoint of the member that it continues from
@@ -92,6 +92,6 @@ def give_parent(folder: Path, parent: Path, env_steps: int) -> None:
         return
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    files = sorted((parent / "checkpoints").glob(f"{name}.*"), key=lambda f: f.suffix == ".json")
+    files = sorted((parent / FOLDER).glob(f"{name}.*"), key=lambda f: f.suffix == ".json")
     for file in files:
         shutil.copyfile(file, place / file.name)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from kytolly.experiment.members import GROUP_FILE, member_names
+from kytolly.experiment.members import GROUP_FILE
 from kytolly.experiment.pbt import PopulationBased
 from kytolly.experiment.pbt_member import PARENT, give_parent
 from kytolly.experiment.processes import ChildRun, Report, Start, run_children
@@ -26,6 +27,7 @@ class MemberProcesses:
     Args:
         pbt: Decides which members continue from which.
         environment: Gymnasium id.
+        folders: Of the members' runs.
         report: Shows a line of progress.
         jobs: Processes at a time.
         start: Starts a member's process where it shall run.
@@ -39,14 +41,13 @@ class MemberProcesses:
         self,
         pbt: PopulationBased,
         environment: str,
+        folders: Sequence[Path],
         report: Report,
         jobs: int,
         start: Start = ChildRun.start,
     ):
         self.pbt, self.environment, self.jobs, self.start = pbt, environment, jobs, start
-        self.configs = pbt.configs()
-        names = member_names([cfg.seed for cfg in self.configs])
-        self.folders = [pbt.folder / name for name in names]
+        self.configs, self.folders = pbt.configs(), folders
         self.problems: dict[int, str] = {}
         self._report = report
 

@@ -47,6 +47,15 @@ def make_env_runner(cfg: RunConfig, env: EnvSource) -> EnvRunner:
     return HostEnvRunner(env, cfg)
 
 
+def configured_source(cfg: RunConfig, env: EnvSource) -> EnvSource:
+    """An environment's source with the arguments and wrappers of a config."""
+    if not cfg.env_kwargs and not cfg.wrappers:
+        return env
+    from kytolly.environment.gym.wrapped import wrapped_source
+
+    return wrapped_source(env, cfg.env_kwargs, cfg.wrappers)
+
+
 def refuse_tensor_code(env: EnvSource) -> None:
     """Refuse an environment that trains on the device, where actors are set."""
     if isinstance(env, TensorEnvironment) or (isinstance(env, str) and tensor_environment(env)):

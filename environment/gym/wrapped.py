@@ -79,7 +79,7 @@ def wrapped_source(
             "yourself, or give what makes it."
         )
     if isinstance(env, str):
-        ours = env not in gymnasium.registry and not wrappers
+        ours = is_ours_alone(env) and not wrappers
         tensor_env = tensor_environment(env, **(arguments or {})) if ours else None
         if tensor_env is not None:
             return tensor_env
@@ -87,6 +87,11 @@ def wrapped_source(
     for name in wrappers:
         wrapper_class(name)
     return WrappedSource(env, arguments or {}, wrappers)
+
+
+def is_ours_alone(env: str) -> bool:
+    """True for an id that Gymnasium does not know: its arguments are those of our tensor code."""
+    return env not in gymnasium.registry
 
 
 def wrapper_class(name: str) -> Callable[[Any], Any]:

@@ -30,8 +30,8 @@ def children(monkeypatch, tmp_path):
 
     plain = MemberProcesses.__init__
 
-    def init(self, pbt, environment, report, jobs):
-        plain(self, pbt, environment, report, 1, start)
+    def init(self, pbt, environment, folders, report, jobs):
+        plain(self, pbt, environment, folders, report, 1, start)
 
     monkeypatch.setattr(MemberProcesses, "__init__", init)
     monkeypatch.chdir(tmp_path)

@@ -175,6 +175,8 @@ def test_arguments_of_tensor_code_are_those_of_every_member(tmp_path):
     alone = kytolly(*maze, "--seed", "1", "--log-dir", "alone", *SETTINGS, cwd=tmp_path)
     assert alone.status == 0, alone.errors
     assert rows(tmp_path / "g/seed-1") == rows(tmp_path / "alone")
+    lengths = [row["evaluation_length_mean"] for row in rows(tmp_path / "g/seed-1")]
+    assert {float(length) for length in lengths if length} == {5.0}  # the corridor and the turn
     saved = yaml.safe_load((tmp_path / "g/seed-1/config.yaml").read_text())
     assert saved["settings"]["env_kwargs"] == {"length": 4}
 

@@ -229,7 +229,7 @@ def make_memory_network(
     head_cfg = copy.copy(cfg)  # of the hidden layers that follow, whatever is around them
     for name, value in changes.items():
         object.__setattr__(head_cfg, name, value)
-    memory = KINDS[str(cfg.memory)](cfg.memory_units)
+    memory = KINDS[str(cfg.memory)](cfg.memory_units, cfg.memory_span)
     read = tf.TensorSpec([memory.units])  # of which only the rank counts
     head = part(cfg.algorithm, "network")(head_cfg, read, distribution)
     return MemoryNetwork(memory, head, features, encoder)

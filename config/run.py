@@ -138,6 +138,7 @@ class RunConfig(Settings):
     memory_length: Annotated[int, Meta(ge=1, le=10**4), "env steps"] | None = setting(
         None, "steps that gradients go back through the memory; none: a rollout, or 16 from replay"
     )
+    memory_span: EnvSteps | None = setting(None, "how long a new memory keeps things, at most")
     memory_inputs: bool = setting(False, "show the memory the previous action and reward too")
     schedules: Annotated[dict[str, Any] | str, SCHEDULES] | None = setting(
         None, "settings that change in the run, by name: constant, linear, cosine, or 1:0.2 0:0.1"
@@ -205,8 +206,7 @@ class RunConfig(Settings):
     @property
     def state_units(self) -> int:
         """`S`, numbers of the state of an agent's memory; 0 without one."""
-        units = {"gru": 1, "lstm": 2, "lru": 2, "model": 1}
-        return 0 if self.memory is None else units[self.memory] * self.memory_units
+        return self.memory_units * {None: 0, "lstm": 2, "lru": 2}.get(self.memory, 1)
 
     command = property(lambda cfg: f"kytolly train {cfg.algorithm}")  # None: only in Python
 

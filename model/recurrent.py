@@ -22,15 +22,16 @@ class Memory(keras.layers.Layer):
 
     Args:
         units: `U`, numbers that it shows; its state may be larger.
+        span: Env steps that it remembers at the start, at most; None: as the kind's paper has it.
     """
 
     states_per_unit = 1
     gates = 1
     is_linear = False  # sequences may be solved by doubling
 
-    def __init__(self, units: int, **kwargs):
+    def __init__(self, units: int, span: int | None = None, **kwargs):
         super().__init__(**kwargs)
-        self.units = units
+        self.units, self.span = units, span
 
     @property
     def state_units(self):
@@ -61,6 +62,13 @@ class Memory(keras.layers.Layer):
         """The bias at the start."""
         return ops.zeros(shape, dtype)
 
+    def log_spans(self, dtype=None):
+        """[U] logarithms of the steps in which units forget, drawn evenly between 1 and `span`.
+
+        Source: Tallec & Ollivier 2018, arXiv:1804.11188, equation 16 ("chrono initialization").
+        """
+        return ops.log(keras.random.uniform((self.units,), 1.0, self.span, dtype=dtype))
+
     def inputs(self, features):
         """[B, K] what a step takes of features [B, F]; for all steps of a sequence at once."""
         return features @ self.kernel + self.bias
@@ -83,7 +91,7 @@ class Memory(keras.layers.Layer):
         return self.combine(inputs, recurrent, state, *self.step_weights)
 
     def get_config(self):
-        return {**super().get_config(), "units": self.units}
+        return {**super().get_config(), "units": self.units, "span": self.span}
 
 
 @keras.saving.register_keras_serializable(package="kytolly")
@@ -95,6 +103,11 @@ class GRUMemory(Memory):
     """
 
     gates = 3
+
+    def first_bias(self, shape, dtype=None):
+        if self.span is None:
+            return super().first_bias(shape, dtype)
+        return ops.concatenate([self.log_spans(dtype), ops.zeros((2 * self.units,), dtype)])
 
     def build(self, input_shape):
         super().build(input_shape)
@@ -124,9 +137,13 @@ class LSTMMemory(Memory):
     gates = 4
 
     def first_bias(self, shape, dtype=None):
-        ones = ops.ones((self.units,), dtype)
         zeros = ops.zeros((self.units,), dtype)
-        return ops.concatenate([zeros, ones, zeros, zeros])  # input, forget, output, proposal
+        if self.span is None:
+            write, keep = zeros, ops.ones((self.units,), dtype)
+        else:
+            keep = self.log_spans(dtype)
+            write = -keep
+        return ops.concatenate([write, keep, zeros, zeros])  # input, forget, output, proposal
 
     def shown(self, state):
         return state[:, : self.units]
@@ -148,8 +165,9 @@ class LRUMemory(Memory):
     solved by doubling, in log T passes.
 
     Args:
-        units: `U`.
-        min_radius, max_radius: Between which the decay per step begins, evenly by area.
+        units, span: As of any memory.
+        min_radius, max_radius: Between which the decay per step begins, evenly by area; not with
+            a span.
 
     Source: Orvieto et al. 2023, arXiv:2303.06349, sections 3.3 and 3.4.
     """
@@ -157,14 +175,18 @@ class LRUMemory(Memory):
     states_per_unit = 2
     is_linear = True
 
-    def __init__(self, units: int, min_radius: float = 0.9, max_radius: float = 0.999, **kwargs):
-        super().__init__(units, **kwargs)
+    def __init__(
+        self, units: int, span=None, min_radius: float = 0.9, max_radius: float = 0.999, **kwargs
+    ):
+        super().__init__(units, span, **kwargs)
         self.min_radius, self.max_radius = min_radius, max_radius
 
     def build(self, input_shape):
         low, high = self.min_radius**2, self.max_radius**2
 
         def radii(shape, dtype=None):
+            if self.span is not None:
+                return -self.log_spans(dtype)
             share = keras.random.uniform(shape, dtype=dtype)
             return ops.log(-0.5 * ops.log(low + share * (high - low)))
 

@@ -6,7 +6,6 @@ then used within each limit, on the test queries. So the rows differ in the limi
 
 from __future__ import annotations
 
-import dataclasses
 import tempfile
 from pathlib import Path
 
@@ -58,7 +57,7 @@ def reformulation_drift(options: Options, watch: Watch) -> Report:
         rows, data = [], []
         for share in shares:
             with watch.turn(f"typed_share {share}"):
-                agent.context = limited_context(context, share)
+                agent.context = context.with_share(share)
                 for weight, base in bases.items():
                     everything = with_choice(agent, weight, Choice(weight, 1.0))
                     plans = [plan.weights for plan in queries.plans(everything)]
@@ -81,10 +80,3 @@ def reformulation_drift(options: Options, watch: Watch) -> Report:
         "against the same search of the query as it was typed.",
     ]
     return Report(title, columns, rows, notes, {"rows": data})
-
-
-def limited_context(context: SearchContext, share: float | None) -> SearchContext:
-    """The search context with another least share of typed words."""
-    retrieval = dataclasses.replace(context.options.retrieval, typed_share=share)
-    options = dataclasses.replace(context.options, retrieval=retrieval)
-    return dataclasses.replace(context, options=options)

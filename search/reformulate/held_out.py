@@ -29,12 +29,10 @@ from kytolly.search.reformulate.baselines import (
     tune,
 )
 from kytolly.search.reformulate.choice import LOWEST, Choice, Choices
-from kytolly.search.reformulate.drift import TOP, drifted_documents
 from kytolly.search.reformulate.gain_fitting import gain_test
 from kytolly.search.reformulate.query import Query, SkippedQuery, with_judgments
 from kytolly.search.reformulate.reformulator import Plan, Reformulator, trec_run
 from kytolly.search.reformulate.report import PICTURE, bin_means, save_calibration
-from kytolly.search.reformulate.result import Hit
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.term_model import fit_term_model
 from kytolly.search.reformulate.term_report import report_terms
@@ -107,9 +105,10 @@ class TestQueries:
         """[Q] plans of all queries."""
         return reformulator.plans(self.collection, self.numbers, (self.mined, self.skipped))
 
-    def typed_weights(self) -> list[Weights]:
-        """[Q] weights of all queries as they were typed."""
-        return [self.context.index.query_weights(self.collection.queries[n]) for n in self.numbers]
+    def typed_weights(self, numbers: Sequence[int] | None = None) -> list[Weights]:
+        """[Q] weights of queries as they were typed; without their numbers, of all."""
+        numbers = self.numbers if numbers is None else numbers
+        return [self.context.index.query_weights(self.collection.queries[n]) for n in numbers]
 
     def feedback_weights(self, method: Method) -> list[Weights]:
         """[Q] weights of a method that needs no candidates."""
@@ -150,14 +149,8 @@ class TestQueries:
             {metric: np.array([values[metric][query] for query in run]) for metric in self.metrics},
             np.array([hash(tuple(hit.doc_id for hit in ranking)) for ranking in hits]),
             places,
-            sum(map(self.drifted, numbers, hits)),
+            sum(map(self.context.drifted, self.typed_weights(numbers), hits)),
         )
-
-    def drifted(self, number: int, hits: Sequence[Hit]) -> int:
-        """The number of best documents that hold no rare typed word of a query."""
-        index, docs = self.context.index, self.collection.doc_index
-        typed = index.query_weights(self.collection.queries[number])
-        return drifted_documents(index, typed, [docs[hit.doc_id] for hit in hits[:TOP]])
 
 
 def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:

@@ -61,10 +61,11 @@ class RetrievalOptions:
     query_terms: Annotated[int, Meta(ge=0, le=1_000), "terms"] = setting(
         12, "maximum number of terms of a query whose weight may be lowered; 0: none is"
     )
-    typed_share: Share | None = setting(
-        0.78,
+    typed_share: Share | Literal["auto"] | None = setting(
+        "auto",
         "least share of the weight that typed words keep: each of its own, and all together of "
-        "the query's; none: a word may lose up to 0.9",
+        "the query's; auto: the least with which dev queries do not drift, or 0.78; none: a word "
+        "may lose up to 0.9",
     )
     fusion: Annotated[float, Meta(ge=0, le=1_000)] | Literal["auto"] = setting(
         "auto",
@@ -218,6 +219,7 @@ class ReformulationOptions:
         check_fields(self)
 
 
+TYPED_SHARE = 0.78  # where no dev query tests one
 OF_EARLIER_RUNS = {"typed_share": None}
 SECTIONS = {"retrieval": RetrievalOptions, "training": TrainingOptions, "rl_agent": AgentOptions}
 

@@ -32,6 +32,7 @@ from kytolly.search.reformulate.device_env import used_proposals
 from kytolly.search.reformulate.gain_model import GainModel, ranked_documents
 from kytolly.search.reformulate.network import PRETRAINED, NumpyScorer
 from kytolly.search.reformulate.options import (
+    TYPED_SHARE,
     ReformulationOptions,
     RetrievalOptions,
     read_run_options,
@@ -339,7 +340,9 @@ def for_unknown_documents(context: SearchContext) -> SearchContext:
     Which words of a query matter less, and what a rewriter writes for it, is learned for one
     collection: elsewhere it does harm.
     """
-    retrieval = dataclasses.replace(context.options.retrieval, query_terms=0, rewriter=None)
+    retrieval = dataclasses.replace(
+        context.options.retrieval, query_terms=0, rewriter=None, typed_share=TYPED_SHARE
+    )
     options = dataclasses.replace(context.options, retrieval=retrieval)
     return dataclasses.replace(context, options=options, generator=None, unknown=True)
 

@@ -27,9 +27,10 @@ from kytolly.search.index.tokens import (
     make_tokenizer,
     stop_word_lists,
 )
+from kytolly.search.reformulate.drift import TOP, drifted_documents
 from kytolly.search.reformulate.generated import GeneratedTerms
 from kytolly.search.reformulate.mining_features import MiningRules
-from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
+from kytolly.search.reformulate.options import TYPED_SHARE, ReformulationOptions, RetrievalOptions
 from kytolly.search.reformulate.query import (
     CANDIDATE_FEATURES,
     Query,
@@ -165,9 +166,15 @@ class SearchContext:
     def rules(self) -> SearchRules:
         """The limits of a reformulation."""
         retrieval, pool = self.options.retrieval, self.options.training.pool_documents
-        return SearchRules(
-            retrieval.metric, retrieval.max_terms, retrieval.width, pool, retrieval.typed_share
-        )
+        share = retrieval.typed_share
+        share = TYPED_SHARE if isinstance(share, str) else share
+        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width, pool, share)
+
+    def with_share(self, share: float | None) -> SearchContext:
+        """The context with another least share of typed words."""
+        retrieval = dataclasses.replace(self.options.retrieval, typed_share=share)
+        options = dataclasses.replace(self.options, retrieval=retrieval)
+        return dataclasses.replace(self, options=options)
 
     @property
     def encoder_name(self) -> str:
@@ -325,6 +332,11 @@ class SearchContext:
         with concurrent.futures.ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
             ranked = list(pool.map(rankings, rows))
         return [[hits[which] for hits in ranked] for which in range(len(weights))]
+
+    def drifted(self, weights: Mapping[str, float], hits: Sequence[Hit]) -> int:
+        """The number of best documents that hold no rare word of a query as it was typed."""
+        docs = self.collection.doc_index
+        return drifted_documents(self.index, weights, [docs[hit.doc_id] for hit in hits[:TOP]])
 
 
 def check_mining_memory(queries: int, index: BM25Index, rules: MiningRules) -> None:

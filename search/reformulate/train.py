@@ -62,6 +62,7 @@ from kytolly.search.reformulate.table import (
     subset,
 )
 from kytolly.search.reformulate.timing import LoopClock, Phases, profile_loop
+from kytolly.search.reformulate.typed_share import with_typed_share
 from kytolly.search.reformulate.warm_start import held_out_networks, parts_of, warm_network
 from kytolly.search.text.language import detect_stemmer
 
@@ -187,6 +188,7 @@ def train_network(
     networks: dict[str, CandidateScorer] = {} if begin is None else {"pretrained": begin}
     summary: dict[str, Any] = {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
     held_out: dict[str, HeldOut] = {}
+    warm: CandidateScorer | None = None
     parts: np.ndarray | None = None
     fusions, train = tuple(dict.fromkeys((0.0, fusion))), None
     if preparation.train is not None:
@@ -196,7 +198,16 @@ def train_network(
     if preparation.synthetic is not None:
         synthetic = DeviceQueries(preparation.synthetic, context.rules, fusions)
     if train is not None or synthetic is not None:
-        learned, summary = learn(context, train, synthetic, begin, folder, gpu, profile)
+        with context.phases.measure("warm start"):
+            warm = warm_network(options, train, synthetic, begin, say)
+    if (first := warm or begin) is not None:
+        with context.phases.measure("choice"):
+            sample = dev_sample(context, NumpyScorer(first), preparation.dev)
+            context = preparation.context = with_typed_share(context, sample, fusions)
+        for queries in filter(None, (train, synthetic, dev)):
+            queries.rules = context.rules
+    if warm is not None:
+        learned, summary = learn(context, train, warm, folder, gpu, profile)
         networks |= learned
         parts = None if train is None else parts_of(context, train.table, preparation.dev)
         if train is not None and parts is not None and options.training.warm_start_epochs:
@@ -251,24 +262,29 @@ def train_network(
 def learn(
     context: SearchContext,
     train: DeviceQueries | None,
-    synthetic: DeviceQueries | None,
-    begin: CandidateScorer | None,
+    network: CandidateScorer,
     folder: RunFolder,
     gpu: bool,
     profile: bool,
 ) -> tuple[dict[str, CandidateScorer], dict[str, Any]]:
-    """The networks after the warm start and after PPO, by name, and PPO's summary."""
+    """The networks after the warm start and after PPO, by name, and PPO's summary.
+
+    Args:
+        context: The collection and how it is searched.
+        train: Queries with judgments.
+        network: The one after the warm start.
+        folder: The run's folder.
+        gpu: Train on the first GPU instead of the CPU.
+        profile: Time the parts of PPO's loop apart, after training.
+    """
     options, training, phases = context.options, context.options.training, context.phases
-    say = phases.say
-    with phases.measure("warm start"):
-        network = warm_network(options, train, synthetic, begin, say)
     networks = {"warm start": copied_scorer(network, 0.0)}
     if training.epochs == 0 or train is None:
         save_search(context, folder.path)
         return networks, {"algorithm": "ppo", "run_dir": str(folder.path), "env_steps": 0}
     half = gpu and training.use_amp
     if training.use_amp and not gpu:
-        say("half precision does not pay on a CPU: it is off")
+        phases.say("half precision does not pay on a CPU: it is off")
     network = copied_scorer(network, 0.0, half)
     rng = np.random.default_rng(options.seed)
     few = np.sort(rng.permutation(train.num_queries)[:EVALUATED])

@@ -28,7 +28,7 @@ from kytolly.search.reformulate.device_env import (
     used_proposals,
 )
 from kytolly.search.reformulate.network import NumpyScorer, copied_scorer, make_scorer
-from kytolly.search.reformulate.options import AgentOptions, ReformulationOptions
+from kytolly.search.reformulate.options import TYPED_SHARE, AgentOptions, ReformulationOptions
 from kytolly.search.reformulate.query import SearchRules
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, concatenation, make_table
@@ -120,7 +120,7 @@ def main(argv: Sequence[str]) -> int:
         retrieval.metric,
         retrieval.max_terms,
         retrieval.width,
-        typed_share=retrieval.typed_share,
+        typed_share=TYPED_SHARE,
     )
     tables = {}
     for folder in args.folders:

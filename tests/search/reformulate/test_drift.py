@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from kytolly.benchmarks.suite import Options, Watch, progress_display
-from kytolly.search.benchmark.query_drift import limited_context, reformulation_drift
+from kytolly.search.benchmark.query_drift import reformulation_drift
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.reformulate.choice import Choice, proposals
 from kytolly.search.reformulate.device_env import DeviceQueries, used_proposals
 from kytolly.search.reformulate.drift import drifted_documents, rare_words
 from kytolly.search.reformulate.held_out import with_choice
-from kytolly.search.reformulate.options import RetrievalOptions
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.report import drift_lines
 from kytolly.search.reformulate.search import SearchContext
@@ -32,7 +31,7 @@ def test_documents_without_a_rare_word_are_counted():
 
 def limited(run, share):
     agent = Reformulator.load(run)
-    agent.context = limited_context(agent.context, share)
+    agent.context = agent.context.with_share(share)
     return with_choice(agent, 0.0, Choice(0.0, 1.0))
 
 
@@ -70,7 +69,6 @@ def test_a_run_of_an_earlier_version_has_no_limit(run, tmp_path):
     lines = [line for line in path.read_text().splitlines() if "typed_share" not in line]
     path.write_text("\n".join(lines) + "\n")
     assert Reformulator.load(old).context.options.retrieval.typed_share is None
-    assert RetrievalOptions().typed_share == 0.78
 
 
 def test_the_report_compares_with_the_same_search():
@@ -91,6 +89,6 @@ def test_the_benchmark_searches_with_each_limit(collection):
     options = Options(quick=True, collection=str(collection))
     report = reformulation_drift(options, Watch(progress_display()))
     drift = {(row["typed_share"], row["fusion"]): row["drift"] for row in report.data["rows"]}
-    assert {share for share, _ in drift} == {None, RetrievalOptions().typed_share}
+    assert {share for share, _ in drift} == {None, 0.78}
     assert all(drift[0.78, fusion] <= drift[None, fusion] for share, fusion in drift)
     assert len(report.rows) == len(drift) and report.rows[0][0] == "none"

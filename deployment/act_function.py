@@ -23,7 +23,7 @@ from kytolly.policy.batch import Obs
 from kytolly.policy.distributions import Distribution
 
 OBSERVATION = "observation"  # the input's name where observations are no Dict
-NEXT_MEMORY = "next_memory"  # the output that is the next call's input `memory`
+NEXT_MEMORY = "next_memory"  # the output that is the next call's input `agent_memory`
 CHUNK = 250  # rows that the agent looks at together
 SEQUENCES = 8  # in which rows lie for an agent with a memory: step by step, a row of each
 Run = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]  # a file on named arrays

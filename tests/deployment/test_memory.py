@@ -47,13 +47,13 @@ def test_the_state_makes_the_difference_and_a_new_episode_forgets_it(runs, memor
     first = agent.values(obs, state=start)
     action, state = agent.act(obs, state=start)
     assert action in (0, 1)
-    assert np.abs(state["memory"]).max() > 0
+    assert np.abs(state["agent_memory"]).max() > 0
     assert agent.values(obs, state=state) != pytest.approx(first, abs=1e-6)
     _, again = agent.act(obs, state=state, first=True)
-    np.testing.assert_array_equal(again["memory"], state["memory"])
+    np.testing.assert_array_equal(again["agent_memory"], state["agent_memory"])
     # The training's own agent has the same weights and gives the same.
     np.testing.assert_allclose(
-        result.agent.act(obs, state=start)[1]["memory"], state["memory"], atol=1e-6
+        result.agent.act(obs, state=start)[1]["agent_memory"], state["agent_memory"], atol=1e-6
     )
 
 
@@ -64,7 +64,7 @@ def test_a_batch_equals_each_alone(runs):
     for row in range(3):
         action, state = agent.act(obs[row], state=agent.initial_state())
         assert action == actions[row]
-        np.testing.assert_allclose(state["memory"][0], states["memory"][row], atol=1e-6)
+        np.testing.assert_allclose(state["agent_memory"][0], states["agent_memory"][row], atol=1e-6)
 
 
 def test_without_a_state_the_way_to_begin_is_said(runs):
@@ -80,10 +80,10 @@ def test_previous_actions_and_rewards_are_part_of_the_state(runs):
     agent = load(runs("ppo", "gru", memory_inputs=True).run_dir)
     obs = np.zeros(4, np.float32)
     action, state = agent.act(obs, state=agent.initial_state())
-    assert state["previous_action"][0, action] == 1.0
+    assert state["agent_previous_action"][0, action] == 1.0
     with pytest.raises(ValueError, match=r"reward=\.\.\."):
         agent.act(obs, state=state)
-    one, other = (agent.act(obs, state=state, reward=r)[1]["memory"] for r in (0.0, 5.0))
+    one, other = (agent.act(obs, state=state, reward=r)[1]["agent_memory"] for r in (0.0, 5.0))
     assert np.abs(one - other).max() > 0
 
 

@@ -1,5 +1,6 @@
 """Agents with a memory: trained in both loops, loaded, asked with a state, exported with it."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -119,3 +120,27 @@ def test_discrete_and_dict_observations_have_a_memory_too(runs):
     mask = {"observation": 3, "action_mask": np.array([0, 0, 0, 1, 0, 0], np.int8)}
     action, _ = agent.act(mask, state=agent.initial_state())
     assert action == 3
+
+
+@keras.saving.register_keras_serializable(package="kytolly_tests")
+class Averages(keras.Model):
+    """A user's model of one step, which keeps an average of what it saw."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.features, self.params = keras.layers.Dense(4, "tanh"), keras.layers.Dense(2)
+        self.value = keras.layers.Dense(1)
+
+    def call(self, obs, state, training=False):
+        state = 0.9 * state + 0.1 * self.features(obs)
+        return (self.params(state), self.value(state)), state
+
+
+@pytest.mark.parametrize("format", ["saved_model", "litert"])
+def test_a_model_of_ones_own_is_exported_with_its_state(format, tmp_path):
+    if format == "litert":
+        pytest.importorskip("ai_edge_litert")
+    cfg = {**SMALL, "algorithm": "ppo", "memory": "model", "xla": False}
+    Trainer(tmp_path / "run", progress=False).train(cfg, "CartPole-v1", model=Averages())
+    report = export(load(tmp_path / "run"), format, tmp_path / "file")
+    assert report.equal_actions + report.near_ties == 1_000

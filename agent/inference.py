@@ -16,7 +16,7 @@ from kytolly.agent.exploration import Exploration
 from kytolly.agent.raw_observation import Observation, as_in_training, entries, wrong_shape
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.environment.memory import has_memory
-from kytolly.environment.spec import EnvSpec
+from kytolly.environment.spec import EnvSpec, MultiDiscrete
 from kytolly.policy.base import ActionReader, read_outputs
 from kytolly.policy.distributions import Distribution
 
@@ -72,6 +72,8 @@ class InferencePolicy:
             for name, spec in specs.items()
         }
         self._encodings = dict(env_spec.encodings)
+        counts = env_spec.action.counts if isinstance(env_spec.action, MultiDiscrete) else (0,)
+        self._first_values = np.cumsum((0, *counts[:-1]))  # of an action mask's components
         batch = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), obs_spec)
         self._outputs = tf.function(
             lambda obs: read_outputs(network(without_mask(obs)), distribution, obs),
@@ -264,11 +266,15 @@ class InferencePolicy:
         else:
             expected = {name: shape for name, (shape, _) in self._forms.items()}
             raise wrong_shape(method, raw, parts, expected, self._encodings)
-        if ACTION_MASK in parts and not parts[ACTION_MASK].any(axis=-1).all():
-            raise ValueError(
-                f"{method}() got an action_mask that forbids everything, expected one that allows "
-                "an action at least."
-            )
+        if ACTION_MASK in parts:
+            possible = np.logical_or.reduceat(parts[ACTION_MASK], self._first_values, axis=-1)
+            if not possible.all():
+                component = int(np.argmin(possible.reshape(-1, possible.shape[-1]).all(axis=0)))
+                where = f" of component {component}" if possible.shape[-1] > 1 else ""
+                raise ValueError(
+                    f"{method}() got an action_mask that forbids all actions{where}, expected one "
+                    "that allows an action at least."
+                )
         return parts.get("", parts), is_one
 
     def _array(self, given: Observation, name: str, method: str) -> np.ndarray:

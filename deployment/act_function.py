@@ -23,7 +23,7 @@ from kytolly.policy.batch import Obs
 from kytolly.policy.distributions import Distribution
 
 OBSERVATION = "observation"  # the input's name where observations are no Dict
-NEXT_MEMORY = "next_memory"  # the output that is the next call's input `memory`
+NEXT_MEMORY = "next_memory"  # the output that is the next call's input `agent_memory`
 CHUNK = 250  # rows that the agent looks at together
 SEQUENCES = 8  # in which rows lie for an agent with a memory: step by step, a row of each
 Run = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]  # a file on named arrays
@@ -93,7 +93,10 @@ class ActFunction(tf.Module):
 
     def __init__(self, parts: ActingParts, narrow_mask: bool = False, unrolled: bool = False):
         super().__init__(name="act")
-        self.parts, self.narrow_mask = parts, narrow_mask
+        # Not as an attribute: SavedModel would write the Keras model beside the function, and call
+        # it with one argument, which a user's model of a memory does not take.
+        self._parts = lambda: parts
+        self.narrow_mask = narrow_mask
         spec = parts.obs_spec
         entries = dict(spec) if isinstance(spec, Mapping) else {OBSERVATION: spec}
         entries.pop(FIRST, None)  # of one step nothing depends on it
@@ -108,6 +111,11 @@ class ActFunction(tf.Module):
             self.concrete = tf.function(self._act, autograph=False).get_concrete_function(
                 **self.inputs
             )
+
+    @property
+    def parts(self) -> ActingParts:
+        """The agent's."""
+        return self._parts()
 
     def _act(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         network, distribution, spec = self.parts[:3]

@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 OBSERVATION = "observation"  # the environment's own, where it is no Dict
-MEMORY = "memory"  # [S] what the agent remembers before it acts; zeros where an episode begins
-FIRST = "first"  # [] bool, the episode begins with this observation
-PREVIOUS_ACTION = "previous_action"  # [D] one-hot, or as the environment took it; zeros at first
-PREVIOUS_REWARD = "previous_reward"  # [1] of the previous step; 0 at first
+MEMORY = (
+    "agent_memory"  # [S] what the agent remembers before it acts; zeros where an episode begins
+)
+FIRST = "agent_first"  # [] bool, the episode begins with this observation
+PREVIOUS_ACTION = "agent_previous_action"  # [D] one-hot, or as the environment took it; or 0
+PREVIOUS_REWARD = "agent_previous_reward"  # [1] of the previous step; 0 at first
 STATE_ENTRIES = (MEMORY, FIRST)  # which no layer before the memory sees
 ADDED = (*STATE_ENTRIES, PREVIOUS_ACTION, PREVIOUS_REWARD)
 

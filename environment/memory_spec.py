@@ -28,14 +28,22 @@ def action_width(spec: EnvSpec) -> int:
 
 def remembering_spec(spec: EnvSpec, units: int, shows_previous: bool) -> EnvSpec:
     """The spec of an environment with the entries that a memory adds."""
-    if spec.frame_stack:
+    if spec.frame_stack or spec.is_stacked:
         warnings.warn(
-            f"{spec.name} stacks {spec.frame_stack} frames, and the agent has a memory: each alone "
-            "shows what moves. The stacks are kept whole in a replay memory, which takes "
-            f"{spec.frame_stack} times the room. Leave the wrapper out, or set memory to none.",
+            f"{spec.name} stacks observations, and the agent has a memory: each alone shows what "
+            "moves. Stacks are kept whole in a replay memory, which takes as much more room. Leave "
+            "the wrapper out, or set memory to none.",
             stacklevel=2,
         )
     obs = as_entries(spec.obs)
+    taken = [name for name in ADDED if name in obs]
+    if isinstance(spec.obs, dict) and list(obs) == [OBSERVATION]:
+        taken = [OBSERVATION]  # which stands for an observation that is no dict
+    if taken:
+        raise ValueError(
+            f"{spec.name} has an entry {taken[0]!r} in its observations, a name that an agent with "
+            "a memory uses itself, expected another one. Rename the entry by a wrapper."
+        )
     obs |= {MEMORY: tf.TensorSpec([units]), FIRST: tf.TensorSpec([], tf.bool)}
     if shows_previous:
         obs[PREVIOUS_ACTION] = tf.TensorSpec([action_width(spec)])

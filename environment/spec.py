@@ -53,6 +53,7 @@ class EnvSpec(NamedTuple):
     frame_stack: int = 0  # frames of an observation [H, W, K], each seen before; 0: it is no stack
     clips_rewards: bool = False  # the host loop learns from the sign of each reward
     encodings: tuple[tuple[str, Encoding], ...] = ()  # of entries that are encoded; "" as in grids
+    is_stacked: bool = False  # a wrapper of Gymnasium shows earlier observations, too
 
     @property
     def num_actions(self) -> int:

@@ -129,10 +129,7 @@ class DeviceLoop(tf.Module):
         """Nothing to release."""
 
     def collect(
-        self,
-        env_state: EnvState,
-        random_bits: tf.Tensor,
-        network_noise: tf.Tensor | None = None,
+        self, env_state: EnvState, random_bits: tf.Tensor, network_noise: tf.Tensor | None = None
     ) -> tuple[EnvState, Rollout, tf.Tensor]:
         """Step all environments `rollout_steps` times with the agent's present weights.
 

@@ -11,7 +11,7 @@ from typing import cast
 import keras
 from keras import ops
 
-MEMORY, FIRST = "memory", "first"  # entries as in `environment.memory`
+MEMORY, FIRST = "agent_memory", "agent_first"  # entries as in `environment.memory`
 OBSERVATION = "observation"
 
 

@@ -118,7 +118,7 @@ def turns(agent, forget_at=None):
     state, memories = agent.initial_state(2), []
     for step, obs in enumerate(walk):
         action, state = agent.act(obs, state=state, first=step == forget_at)
-        memories.append(state["memory"])
+        memories.append(state["agent_memory"])
     return action, np.stack(memories)
 
 

@@ -16,13 +16,7 @@ from kytolly.environment.memory import has_memory
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.batch import Obs, map_columns
 from kytolly.policy.hyper import Hyper
-from kytolly.policy.weights import (
-    FlatWeights,
-    Noise,
-    Weights,
-    clip_factor,
-    squared_norm,
-)
+from kytolly.policy.weights import FlatWeights, Noise, Weights, clip_factor, squared_norm
 
 if TYPE_CHECKING:
     from kytolly.config.supervised import SupervisedConfig

@@ -14,14 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from kytolly.record.files import (
-    PARTIAL,
-    checksum,
-    read_regular,
-    sync,
-    write_file,
-    write_text,
-)
+from kytolly.record.files import PARTIAL, checksum, read_regular, sync, write_file, write_text
 
 FOLDER = "checkpoints"
 BEST = "best.keras"

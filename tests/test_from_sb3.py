@@ -86,5 +86,5 @@ def test_the_lines_made_what_they_say(namespace):
     assert namespace["log_prob"] <= 0.0 and namespace["q_values"].shape == (2,)
     assert namespace["evaluation"].episodes == 20 and Path("exported").is_dir()
     assert namespace["result"].run_dir == Path("runs/f")
-    assert namespace["move"] in (0, 1) and np.abs(namespace["state"]["memory"]).max() > 0.0
+    assert namespace["move"] in (0, 1) and np.abs(namespace["state"]["agent_memory"]).max() > 0.0
     assert namespace.get("allowed", 3) == 3  # the only one; not made without the long lines

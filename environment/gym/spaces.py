@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from kytolly.environment.encoding import Encoding
 from kytolly.environment.faults import EnvironmentFault, display_text
 from kytolly.environment.gym.masks import mask_shape_fault
+from kytolly.environment.gym.stacks import is_stack
 from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import (
     ActionSpace,
@@ -332,6 +333,7 @@ def host_spec(
         encodings=form.encodings,
         frame_stack=form.frame_stack,
         clips_rewards=form.clips_rewards,
+        is_stacked=known_spec is not None and any(map(is_stack, known_spec.additional_wrappers)),
     )
 
 

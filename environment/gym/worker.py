@@ -18,6 +18,7 @@ from gymnasium.vector.utils import write_to_shared_memory
 from kytolly.environment.faults import EnvironmentFault, RemoteError, one_line
 from kytolly.environment.gym.masks import MaskedObservation, mask_source
 from kytolly.environment.gym.saved_state import restore_state, saved_state
+from kytolly.environment.gym.stacks import STACK, is_stack
 from kytolly.environment.gym.step import EnvFactory, GymEnv, done_flags
 from kytolly.environment.signals import STOP_SIGNALS
 
@@ -129,6 +130,7 @@ def env_description(env: GymEnv, task: WorkerTask) -> EnvDescription | None:
             spec.id,
             reward_threshold=spec.reward_threshold,
             max_episode_steps=spec.max_episode_steps,
+            additional_wrappers=(STACK,) if any(map(is_stack, spec.additional_wrappers)) else (),
         )
     return EnvDescription(
         spec.id if spec is not None else type(env.unwrapped).__name__,

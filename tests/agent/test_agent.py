@@ -5,7 +5,7 @@ import tensorflow as tf
 from kytolly.agent.make_agent import make_agent
 from kytolly.agent.reward_scale import RewardScale
 from kytolly.config.ppo import PPOConfig
-from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.environment.spec import Discrete, EnvSpec, MultiDiscrete
 from kytolly.policy.batch import Rollout
 from tests.helpers.on_policy_probes import (
     FORBIDDEN_REWARD,
@@ -155,7 +155,7 @@ def test_act_gives_the_most_likely_action_within_the_bounds():
     [
         ({"place": np.zeros(3)}, "without action_mask, expected a dict with place, action_mask"),
         (np.zeros(3), "without action_mask, place"),
-        ({"place": np.zeros(3), "action_mask": np.zeros(4)}, "forbids everything"),
+        ({"place": np.zeros(3), "action_mask": np.zeros(4)}, "forbids all actions,"),
         ({"place": np.zeros(4), "action_mask": np.ones(4)}, "batch axis first."),
         (
             {"place": 1, "action_mask": np.ones(4)},
@@ -169,3 +169,13 @@ def test_act_refuses_what_it_cannot_use(obs, words):
     with pytest.raises(ValueError, match="act\\(\\) got an") as error:
         agent.act(obs)
     assert words in str(error.value)
+
+
+def test_a_mask_that_leaves_a_component_no_action_is_refused():
+    obs = {"place": tf.TensorSpec([3]), "action_mask": tf.TensorSpec([5], tf.bool)}
+    agent = make_agent(make_config(), EnvSpec("two components", obs, MultiDiscrete((3, 2))))
+    place = np.zeros(3)
+    assert agent.act({"place": place, "action_mask": [0, 1, 0, 0, 1]}).tolist() == [1, 1]
+    for mask, component in (([1, 0, 0, 0, 0], 1), ([0, 0, 0, 1, 1], 0)):
+        with pytest.raises(ValueError, match=f"forbids all actions of component {component},"):
+            agent.act({"place": place, "action_mask": mask})

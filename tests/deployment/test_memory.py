@@ -1,5 +1,6 @@
 """Agents with a memory: trained in both loops, loaded, asked with a state, exported with it."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -47,13 +48,13 @@ def test_the_state_makes_the_difference_and_a_new_episode_forgets_it(runs, memor
     first = agent.values(obs, state=start)
     action, state = agent.act(obs, state=start)
     assert action in (0, 1)
-    assert np.abs(state["memory"]).max() > 0
+    assert np.abs(state["agent_memory"]).max() > 0
     assert agent.values(obs, state=state) != pytest.approx(first, abs=1e-6)
     _, again = agent.act(obs, state=state, first=True)
-    np.testing.assert_array_equal(again["memory"], state["memory"])
+    np.testing.assert_array_equal(again["agent_memory"], state["agent_memory"])
     # The training's own agent has the same weights and gives the same.
     np.testing.assert_allclose(
-        result.agent.act(obs, state=start)[1]["memory"], state["memory"], atol=1e-6
+        result.agent.act(obs, state=start)[1]["agent_memory"], state["agent_memory"], atol=1e-6
     )
 
 
@@ -64,7 +65,7 @@ def test_a_batch_equals_each_alone(runs):
     for row in range(3):
         action, state = agent.act(obs[row], state=agent.initial_state())
         assert action == actions[row]
-        np.testing.assert_allclose(state["memory"][0], states["memory"][row], atol=1e-6)
+        np.testing.assert_allclose(state["agent_memory"][0], states["agent_memory"][row], atol=1e-6)
 
 
 def test_without_a_state_the_way_to_begin_is_said(runs):
@@ -80,10 +81,10 @@ def test_previous_actions_and_rewards_are_part_of_the_state(runs):
     agent = load(runs("ppo", "gru", memory_inputs=True).run_dir)
     obs = np.zeros(4, np.float32)
     action, state = agent.act(obs, state=agent.initial_state())
-    assert state["previous_action"][0, action] == 1.0
+    assert state["agent_previous_action"][0, action] == 1.0
     with pytest.raises(ValueError, match=r"reward=\.\.\."):
         agent.act(obs, state=state)
-    one, other = (agent.act(obs, state=state, reward=r)[1]["memory"] for r in (0.0, 5.0))
+    one, other = (agent.act(obs, state=state, reward=r)[1]["agent_memory"] for r in (0.0, 5.0))
     assert np.abs(one - other).max() > 0
 
 
@@ -119,3 +120,27 @@ def test_discrete_and_dict_observations_have_a_memory_too(runs):
     mask = {"observation": 3, "action_mask": np.array([0, 0, 0, 1, 0, 0], np.int8)}
     action, _ = agent.act(mask, state=agent.initial_state())
     assert action == 3
+
+
+@keras.saving.register_keras_serializable(package="kytolly_tests")
+class Averages(keras.Model):
+    """A user's model of one step, which keeps an average of what it saw."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.features, self.params = keras.layers.Dense(4, "tanh"), keras.layers.Dense(2)
+        self.value = keras.layers.Dense(1)
+
+    def call(self, obs, state, training=False):
+        state = 0.9 * state + 0.1 * self.features(obs)
+        return (self.params(state), self.value(state)), state
+
+
+@pytest.mark.parametrize("format", ["saved_model", "litert"])
+def test_a_model_of_ones_own_is_exported_with_its_state(format, tmp_path):
+    if format == "litert":
+        pytest.importorskip("ai_edge_litert")
+    cfg = {**SMALL, "algorithm": "ppo", "memory": "model", "xla": False}
+    Trainer(tmp_path / "run", progress=False).train(cfg, "CartPole-v1", model=Averages())
+    report = export(load(tmp_path / "run"), format, tmp_path / "file")
+    assert report.equal_actions + report.near_ties == 1_000

@@ -148,7 +148,7 @@ def ceilings(found: Analysis, fusion: float) -> list[np.ndarray]:
     more = [with_relevant_terms(context, query) for query in found.queries]
     wide = rules._replace(max_candidates=rules.max_candidates + MORE_TERMS)
     table = make_table(more, context.index, context.documents, wide)
-    free = rules._replace(typed_share=None, max_terms=wide.max_candidates)
+    free = rules._replace(typed_shares=(None, None), max_terms=wide.max_candidates)
     return [
         greedy_gains(table, free, fusion),
         greedy_gains(found.dev.table, free, fusion),
@@ -183,9 +183,9 @@ def _greedy_gain(table: QueryTable, row: int, rules: SearchRules, fusion: float)
     columns = table.columns[row].astype(np.float32)
     scores = table.base[row] + np.float32(fusion) * table.cosine[row]
     most_lowered, left = MAX_LOWERED, np.inf  # weight that added terms may still get
-    if rules.typed_share is not None:
-        most_lowered = min(MAX_LOWERED, 1.0 - rules.typed_share)
-        left = (1.0 - rules.typed_share) * float(typed_weight(table.state_features[row]))
+    if (share := rules.typed_share(fusion)) is not None:
+        most_lowered = min(MAX_LOWERED, 1.0 - share)
+        left = (1.0 - share) * float(typed_weight(table.state_features[row]))
     place = np.repeat(np.flatnonzero(columns.any(axis=1)), len(STEPS))
     lowers = is_query_term(table.candidate_features[row])[place]
     size = np.tile(np.array(STEPS, np.float32), len(place) // len(STEPS))
@@ -226,7 +226,7 @@ def fitted_gains(queries: DeviceQueries, fusion: float) -> np.ndarray:
     @tf.function(autograph=False)
     def improve() -> None:
         with tf.GradientTape() as tape:
-            weights = queries.used_weights(rows, queries.weights(rows, numbers))
+            weights = queries.used_weights(rows, queries.weights(rows, numbers), fusions)
             scores = queries.scores(rows, fusions, weights)
             log_shares = tf.nn.log_softmax(scores / FIRST_TEMPERATURE)
             loss = -tf.reduce_sum(wanted * log_shares)
@@ -234,7 +234,7 @@ def fitted_gains(queries: DeviceQueries, fusion: float) -> np.ndarray:
 
     for _ in range(FREE_STEPS):
         improve()
-    used = queries.used_weights(rows, queries.weights(rows, numbers)).numpy()
+    used = queries.used_weights(rows, queries.weights(rows, numbers), fusions).numpy()
     return queries.values(fusion, used) - queries.values(fusion, np.zeros_like(used))
 
 
@@ -281,7 +281,7 @@ def proposed_gains(
     rows = np.arange(queries.num_queries) if rows is None else rows
     weights, _ = proposals(network, queries, fusion, rows)
     features, state = queries.table.candidate_features[rows], queries.table.state_features[rows]
-    used = used_proposals(weights * np.float32(scale), features, state, queries.rules)
+    used = used_proposals(weights * np.float32(scale), features, state, queries.rules, fusion)
     nothing = np.zeros_like(used)
     return queries.values(fusion, used, rows) - queries.values(fusion, nothing, rows)
 

@@ -39,7 +39,7 @@ def reformulation_drift(options: Options, watch: Watch) -> Report:
     watch.begin(1 + len(shares))
     chosen = ReformulationOptions(
         collection=options.collection or BUILTIN,
-        retrieval=RetrievalOptions(typed_share=None),
+        retrieval=RetrievalOptions(typed_share=None, fused_typed_share=None),
         training=TrainingOptions(epochs=0),
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +57,7 @@ def reformulation_drift(options: Options, watch: Watch) -> Report:
         rows, data = [], []
         for share in shares:
             with watch.turn(f"typed_share {share}"):
-                agent.context = context.with_share(share)
+                agent.context = context.with_shares(share, share)
                 for weight, base in bases.items():
                     everything = with_choice(agent, weight, Choice(weight, 1.0))
                     plans = [plan.weights for plan in queries.plans(everything)]

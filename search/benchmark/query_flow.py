@@ -159,7 +159,7 @@ class QueryByQuery:
         lowered = np.minimum(weights, np.float32(MAX_LOWERED))
         weights = np.where(is_query_term(candidates), lowered, weights)
         row = weights[np.newaxis], candidates[np.newaxis], state[np.newaxis]
-        return used_proposals(*row, self.context.rules)[0]
+        return used_proposals(*row, self.context.rules, float(state[-1]))[0]
 
     def update(self) -> None:
         """Learn from the buffer and empty it."""

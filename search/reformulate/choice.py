@@ -186,7 +186,7 @@ def _gains(
     gains, changed = [], []
     for scale, margin in USES:
         used = np.where(expected[:, np.newaxis] > margin, weights * np.float32(scale), 0.0)
-        used = used_proposals(used, features, state, queries.rules)
+        used = used_proposals(used, features, state, queries.rules, fusion)
         gains.append(queries.values(fusion, used, rows) - start)
         changed.append(float(np.mean(used.any(axis=1))))
     return np.stack(gains), changed

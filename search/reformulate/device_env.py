@@ -122,8 +122,8 @@ class DeviceQueries(tf.Module):
         Returns:
             The states, [E] rewards, and [E] bool, true: all episodes are over.
         """
-        weights = self.used_weights(state.query, self.weights(state.query, action))
         fusion = tf.gather(self.weights_of_fusion, state.fusion)
+        weights = self.used_weights(state.query, self.weights(state.query, action), fusion)
         before = tf.gather(self.start_value, state.fusion * self.num_queries + state.query)
         gain = self.value(state.query, fusion, weights) - before
         added = tf.logical_and(weights > 0.0, tf.logical_not(self.in_query(state.query)))
@@ -136,14 +136,24 @@ class DeviceQueries(tf.Module):
         weights = tf.nn.softplus(numbers)
         return tf.where(self.in_query(query), tf.minimum(weights, MAX_LOWERED), weights)
 
-    def used_weights(self, query: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-        """[E, N] `kept_weights` of rows of the table, within `bounded_weights`."""
-        in_query, share = self.in_query(query), self.rules.typed_share
+    def used_weights(self, query: tf.Tensor, weights: tf.Tensor, fusion: tf.Tensor) -> tf.Tensor:
+        """[E, N] `kept_weights` of rows of the table, within `bounded_weights`.
+
+        Args:
+            query: [E] rows of the table.
+            weights: [E, N] weights of the candidates.
+            fusion: [E] weights of the cosines in the search.
+        """
+        in_query, shares = self.in_query(query), self.rules.typed_shares
         weights = kept_weights(weights, in_query, self.rules.max_terms)
-        if share is None:
-            return weights
         typed = typed_weight(tf.gather(self.arrays["state_features"], query))
-        return bounded_weights(weights, in_query, typed, share)
+        plain, fused = (
+            weights if share is None else bounded_weights(weights, in_query, typed, share)
+            for share in shares
+        )
+        return (
+            plain if shares[0] == shares[1] else tf.where(fusion[:, tf.newaxis] > 0.0, fused, plain)
+        )
 
     def in_query(self, query: tf.Tensor) -> tf.Tensor:
         """[E, N] bool, true for terms of the query, which a weight lowers."""
@@ -230,7 +240,11 @@ def typed_weight(state_features: Features) -> Features:
 
 
 def used_proposals(
-    weights: np.ndarray, features: np.ndarray, state: np.ndarray, rules: SearchRules
+    weights: np.ndarray,
+    features: np.ndarray,
+    state: np.ndarray,
+    rules: SearchRules,
+    fusion: float,
 ) -> np.ndarray:
     """`DeviceQueries.used_weights` in NumPy.
 
@@ -239,12 +253,13 @@ def used_proposals(
         features: [Q, N, F] of the candidates.
         state: [Q, G] features of the queries, or more.
         rules: Limits of a reformulation.
+        fusion: Weight of the cosines in the search.
     """
-    in_query = is_query_term(features)
+    in_query, share = is_query_term(features), rules.typed_share(fusion)
     weights = kept_proposals(weights, in_query, rules.max_terms)
-    if rules.typed_share is None:
+    if share is None:
         return weights
-    left = np.float32(1.0 - rules.typed_share)
+    left = np.float32(1.0 - share)
     total = np.where(in_query, np.float32(0.0), weights).sum(axis=-1)
     factor = np.minimum(1.0, left * typed_weight(state) / np.maximum(total, MIN_WEIGHT))
     added = weights * factor[:, np.newaxis].astype(np.float32)

@@ -67,6 +67,9 @@ class RetrievalOptions:
         "the query's; auto: the least with which dev queries do not drift, or 0.78; none: a word "
         "may lose up to 0.9",
     )
+    fused_typed_share: Share | Literal["auto"] | None = setting(
+        "auto", "the same in searches with cosines; auto: also as typed_share, where that is given"
+    )
     fusion: Annotated[float, Meta(ge=0, le=1_000)] | Literal["auto"] = setting(
         "auto",
         "weight of the cosines of embeddings beside BM25; 0: BM25 alone; auto: 1, or what dev "

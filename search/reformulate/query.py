@@ -102,14 +102,19 @@ class SearchRules(NamedTuple):
         max_terms: Most terms that are added to a query.
         max_candidates: Most terms of a query that an agent decides on, `N`.
         pool_documents: Documents of each query that training ranks, `P`.
-        typed_share: Least share of the weight that typed words keep; None: any.
+        typed_shares: Least share of the weight that typed words keep, in searches without cosines
+            and with them; None: any.
     """
 
     metric: str = "ndcg@10"
     max_terms: int = 20
     max_candidates: int = 72
     pool_documents: int = 512
-    typed_share: float | None = None
+    typed_shares: tuple[float | None, float | None] = (None, None)
+
+    def typed_share(self, fusion: float) -> float | None:
+        """That of searches with a weight of the cosines."""
+        return self.typed_shares[fusion > 0.0]
 
 
 class SkippedQuery(NamedTuple):

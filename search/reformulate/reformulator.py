@@ -341,7 +341,11 @@ def for_unknown_documents(context: SearchContext) -> SearchContext:
     collection: elsewhere it does harm.
     """
     retrieval = dataclasses.replace(
-        context.options.retrieval, query_terms=0, rewriter=None, typed_share=TYPED_SHARE
+        context.options.retrieval,
+        query_terms=0,
+        rewriter=None,
+        typed_share=TYPED_SHARE,
+        fused_typed_share=TYPED_SHARE,
     )
     options = dataclasses.replace(context.options, retrieval=retrieval)
     return dataclasses.replace(context, options=options, generator=None, unknown=True)
@@ -372,7 +376,8 @@ def scaled_proposals(
     features = padded_rows([query.candidate_features for query in queries], rules.max_candidates)
     state = np.stack([np.append(query.state_features, choice.fusion) for query in queries])
     weights, expected = scorer(features, state.astype(np.float32))
-    return used_proposals(weights * np.float32(choice.scale), features, state, rules), expected
+    weights = weights * np.float32(choice.scale)
+    return used_proposals(weights, features, state, rules, choice.fusion), expected
 
 
 def query_plan(query: Query, weights: np.ndarray, gain: float, choice: Choice) -> Plan:

@@ -166,13 +166,16 @@ class SearchContext:
     def rules(self) -> SearchRules:
         """The limits of a reformulation."""
         retrieval, pool = self.options.retrieval, self.options.training.pool_documents
-        share = retrieval.typed_share
-        share = TYPED_SHARE if isinstance(share, str) else share
-        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width, pool, share)
+        plain, fused = retrieval.typed_share, retrieval.fused_typed_share
+        plain = TYPED_SHARE if plain == AUTO else plain
+        shares = plain, plain if fused == AUTO else fused
+        return SearchRules(retrieval.metric, retrieval.max_terms, retrieval.width, pool, shares)
 
-    def with_share(self, share: float | None) -> SearchContext:
-        """The context with another least share of typed words."""
-        retrieval = dataclasses.replace(self.options.retrieval, typed_share=share)
+    def with_shares(self, plain: float | None, fused: float | None) -> SearchContext:
+        """The context with other least shares of typed words, without cosines and with them."""
+        retrieval = dataclasses.replace(
+            self.options.retrieval, typed_share=plain, fused_typed_share=fused
+        )
         options = dataclasses.replace(self.options, retrieval=retrieval)
         return dataclasses.replace(self, options=options)
 

@@ -62,7 +62,7 @@ from kytolly.search.reformulate.table import (
     subset,
 )
 from kytolly.search.reformulate.timing import LoopClock, Phases, profile_loop
-from kytolly.search.reformulate.typed_share import with_typed_share
+from kytolly.search.reformulate.typed_share import with_typed_shares
 from kytolly.search.reformulate.warm_start import held_out_networks, parts_of, warm_network
 from kytolly.search.text.language import detect_stemmer
 
@@ -203,7 +203,7 @@ def train_network(
     if (first := warm or begin) is not None:
         with context.phases.measure("choice"):
             sample = dev_sample(context, NumpyScorer(first), preparation.dev)
-            context = preparation.context = with_typed_share(context, sample, fusions)
+            context = preparation.context = with_typed_shares(context, sample, fusions)
         for queries in filter(None, (train, synthetic, dev)):
             queries.rules = context.rules
     if warm is not None:

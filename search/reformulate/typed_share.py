@@ -19,10 +19,10 @@ SHARES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, TYPED_SHARE, 0.85)
 MOST_DRIFT = 1.2
 
 
-def with_typed_share(
+def with_typed_shares(
     context: SearchContext, sample: Sample | None, fusions: Sequence[float]
 ) -> SearchContext:
-    """The context with the least share that keeps drift low, where the options leave it open.
+    """The context with the least shares that keep drift low, where the options leave them open.
 
     All that the network proposes is searched for, in all documents, with each weight of the
     cosines. Fewer than `FEW_QUERIES` queries say nothing.
@@ -32,23 +32,28 @@ def with_typed_share(
         sample: Dev queries, and the network that proposes for them; None: there are none.
         fusions: Weights of the cosines.
     """
-    if context.options.retrieval.typed_share != AUTO:
+    retrieval = context.options.retrieval
+    if retrieval.typed_share != AUTO:
         return context
-    share, count = TYPED_SHARE, 0 if sample is None else len(sample.queries)
-    if sample is not None and count >= FEW_QUERIES:
-        drift = {fusion: drifts(context, sample, fusion) for fusion in fusions}
-        worst = [max(ratios) for ratios in zip(*drift.values(), strict=True)]
-        fits = [share for share, ratio in zip(SHARES, worst, strict=True) if ratio <= MOST_DRIFT]
-        share = min(fits, default=SHARES[-1])
-        ratios = " and ".join(
-            f"{of_share[SHARES.index(share)]:.2f}x with {fusion:g} cosines"
-            for fusion, of_share in drift.items()
-        )
-        context.phases.say(
-            f"typed words keep at least {share:g} of a query's weight: on {count:,} dev "
-            f"queries searches drift {ratios}"
-        )
-    return context.with_share(share)
+    plain, fused = least_share(context, sample, 0.0), retrieval.fused_typed_share
+    if fused == AUTO:
+        with_cosines = [fusion for fusion in fusions if fusion > 0.0]
+        fused = least_share(context, sample, with_cosines[0]) if with_cosines else plain
+    return context.with_shares(plain, fused)
+
+
+def least_share(context: SearchContext, sample: Sample | None, fusion: float) -> float:
+    """The least of `SHARES` with which searches of dev queries drift by `MOST_DRIFT` at most."""
+    if sample is None or len(sample.queries) < FEW_QUERIES:
+        return TYPED_SHARE
+    found = dict(zip(SHARES, drifts(context, sample, fusion), strict=True))
+    share = min((one for one in SHARES if found[one] <= MOST_DRIFT), default=SHARES[-1])
+    base = f"BM25 + {fusion:g} cosines" if fusion else "BM25"
+    context.phases.say(
+        f"over {base}, typed words keep at least {share:g} of a query's weight: searches of "
+        f"{len(sample.queries):,} dev queries drift {found[share]:.2f}x"
+    )
+    return share
 
 
 def drifts(context: SearchContext, sample: Sample, fusion: float) -> list[float]:
@@ -56,7 +61,7 @@ def drifts(context: SearchContext, sample: Sample, fusion: float) -> list[float]
     choice, queries = Choice(fusion, 1.0), sample.queries
     weights = [[query.weights for query in queries]]
     for share in SHARES:
-        plans = sample_plans(context.with_share(share), sample, choice)
+        plans = sample_plans(context.with_shares(share, share), sample, choice)
         weights.append([plan.weights for plan in plans])
     numbers = [query.number for query in queries]
     before, *after = (

@@ -88,7 +88,7 @@ class ListwisePolicy(tf.Module):
             scores = queries.scores(rows, fusion, weights)
             log_shares = tf.nn.log_softmax(scores * tf.exp(-self.log_temperature))
             cross_entropy = -tf.reduce_mean(tf.reduce_sum(wanted * log_shares, axis=-1))
-            used = queries.used_weights(rows, tf.stop_gradient(weights))
+            used = queries.used_weights(rows, tf.stop_gradient(weights), fusion)
             gain = queries.value(rows, fusion, used)
             gain -= queries.value(rows, fusion, tf.zeros_like(used))
             error = tf.reduce_mean(tf.square(expected - gain))

@@ -97,7 +97,8 @@ def leave_one_out(tables: Mapping[str, Tables], rules: SearchRules) -> None:
             base = test.values(fusion, nothing)
             weights = proposals(network, test, fusion)[0] * np.float32(UNTESTED)
             table = test.table
-            used = used_proposals(weights, table.candidate_features, table.state_features, rules)
+            features = table.candidate_features
+            used = used_proposals(weights, features, table.state_features, rules, fusion)
             after = test.values(fusion, used)
             gain, low, high = paired_bootstrap(after.tolist(), base.tolist())
             print(
@@ -120,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
         retrieval.metric,
         retrieval.max_terms,
         retrieval.width,
-        typed_share=TYPED_SHARE,
+        typed_shares=(TYPED_SHARE, TYPED_SHARE),
     )
     tables = {}
     for folder in args.folders:

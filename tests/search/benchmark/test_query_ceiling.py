@@ -56,8 +56,8 @@ def test_the_greedy_search_finds_the_best_change(table):
 
 
 def test_the_greedy_search_keeps_the_limits(table):
-    assert (greedy_gains(table, RULES._replace(typed_share=1.0), 0.0) == 0.0).all()
-    limited = greedy_gains(table, RULES._replace(typed_share=0.97), 0.0)
+    assert (greedy_gains(table, RULES._replace(typed_shares=(1.0, 0.0)), 0.0) == 0.0).all()
+    limited = greedy_gains(table, RULES._replace(typed_shares=(0.97, 0.0)), 0.0)
     assert (limited <= greedy_gains(table, RULES, 0.0) + 1e-6).all()
     assert (greedy_gains(table, RULES._replace(max_terms=0), 0.0) == 0.0).all()
 

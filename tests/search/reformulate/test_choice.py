@@ -201,9 +201,8 @@ def test_both_kinds_of_search_use_one_network(trained, dev):
     weights, _ = proposals(NumpyScorer(trained[0]), dev, 0.0)
     scale = found["plain"].choice.scale
     table = dev.table
-    used = used_proposals(
-        weights * np.float32(scale), table.candidate_features, table.state_features, dev.rules
-    )
+    features, state = table.candidate_features, table.state_features
+    used = used_proposals(weights * np.float32(scale), features, state, dev.rules, 0.0)
     gain = dev.values(0.0, used) - dev.values(0.0, np.zeros_like(used))
     assert evidence.gain == pytest.approx(gain.mean(), abs=1e-6) and evidence.split == "dev"
 

@@ -189,13 +189,32 @@ def test_bounds_are_the_same_in_numpy():
     features[..., IN_QUERY] = rng.random((50, 8)) < 0.3
     state = rng.uniform(0.1, 0.6, (50, 15)).astype(np.float32)
     weights = rng.uniform(0, 0.9, (50, 8)).astype(np.float32)
-    in_query, rules = is_query_term(features), SearchRules("ndcg@10", 4, 8, 64, 0.6)
+    in_query, rules = is_query_term(features), SearchRules("ndcg@10", 4, 8, 64, (0.6, 0.3))
     kept = kept_weights(tf.constant(weights), in_query, 4)
-    expected = bounded_weights(kept, in_query, typed_weight(state), 0.6).numpy()
-    np.testing.assert_allclose(used_proposals(weights, features, state, rules), expected, atol=1e-6)
-    free = rules._replace(typed_share=None)
-    np.testing.assert_array_equal(used_proposals(weights, features, state, free), kept)
-    assert (expected != kept.numpy()).any()
+    for share, fusion in ((0.6, 0.0), (0.3, 0.25), (0.3, 2.0)):
+        expected = bounded_weights(kept, in_query, typed_weight(state), share).numpy()
+        used = used_proposals(weights, features, state, rules, fusion)
+        np.testing.assert_allclose(used, expected, atol=1e-6)
+        assert (expected != kept.numpy()).any()
+    free = rules._replace(typed_shares=(0.6, None))
+    np.testing.assert_array_equal(used_proposals(weights, features, state, free, 1.0), kept)
+
+
+def test_searches_with_cosines_have_a_bound_of_their_own(queries, index, documents):
+    rng = np.random.default_rng(1)
+    env = environment(queries, index, documents, fusions=(0.0, 0.5))
+    rows, fusion = tf.constant([0, 1, 2, 0, 1, 2]), tf.constant([0.0] * 3 + [0.5] * 3)
+    weights = tf.constant(rng.uniform(0.2, 0.9, (6, env.candidates)), tf.float32)
+    env.rules = env.rules._replace(typed_shares=(0.9, 0.5))
+    mixed = env.used_weights(rows, weights, fusion).numpy()
+    for share, part in ((0.9, slice(0, 3)), (0.5, slice(3, 6))):
+        env.rules = env.rules._replace(typed_shares=(share, share))
+        alone = env.used_weights(rows, weights, fusion).numpy()
+        np.testing.assert_array_equal(mixed[part], alone[part])
+    env.rules = env.rules._replace(typed_shares=(None, 0.5))
+    half_free = env.used_weights(rows, weights, fusion).numpy()
+    assert (half_free[:3] > mixed[:3]).any()
+    np.testing.assert_array_equal(half_free[3:], mixed[3:])
 
 
 def test_observations_do_not_depend_on_judgments(index, documents):

@@ -31,7 +31,7 @@ def test_documents_without_a_rare_word_are_counted():
 
 def limited(run, share):
     agent = Reformulator.load(run)
-    agent.context = agent.context.with_share(share)
+    agent.context = agent.context.with_shares(share, share)
     return with_choice(agent, 0.0, Choice(0.0, 1.0))
 
 
@@ -56,7 +56,8 @@ def test_what_is_used_in_pools_is_what_is_searched(run):
     queries = [query for query in context.queries("dev") if query.has_relevant]
     table = make_table(queries, context.index, context.documents, context.rules)
     weights, _ = proposals(agent.scorer, DeviceQueries(table, context.rules), 0.0)
-    used = used_proposals(weights, table.candidate_features, table.state_features, context.rules)
+    features, state = table.candidate_features, table.state_features
+    used = used_proposals(weights, features, state, context.rules, 0.0)
     plans = agent.plans(context.collection, [query.number for query in queries])
     for query, row, plan in zip(queries, used, plans, strict=True):
         changes = {place: float(row[place]) for place in np.flatnonzero(row)}

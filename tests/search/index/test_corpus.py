@@ -192,7 +192,7 @@ def test_pipes_devices_and_impossible_paths_are_refused_at_once(folder):
     (folder / "queries.jsonl").unlink()
     os.mkfifo(folder / "queries.jsonl")
     assert "it is no regular file" in refusal(folder)
-    for path, said in [("/dev/zero", "no regular file"), ("a\0b", "null byte")]:
+    for path, said in [("/dev/zero", "no regular file"), ("a\0b", "null (byte|character)")]:
         with pytest.raises(ValueError, match=said):
             read_queries(path)
     for path in ("a" * 5_000, "a\0b"):

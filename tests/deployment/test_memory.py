@@ -87,6 +87,48 @@ def test_previous_actions_and_rewards_are_part_of_the_state(runs):
     assert np.abs(one - other).max() > 0
 
 
+NAN_STATE = {"memory": np.full([1, 4], np.nan), "first": np.zeros(1, bool)}
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        ({"state": np.zeros([1, 4])}, r"is ndarray, expected a dict with memory, first"),
+        ({"state": (0, {})}, r"is tuple.*initial_state\(1\)"),
+        ({"state": {}}, r"shapes {}"),
+        ({"state": NAN_STATE}, "NaN or infinite numbers in 'memory'"),
+        ({"first": [True, False]}, r"first=\[True, False\] for 1 observations"),
+        ({"first": "yes"}, "first='yes'.*True or False"),
+        ({"reward": 1.0}, "without memory_inputs"),
+    ],
+)
+def test_what_no_memory_can_take_is_refused(runs, memory, words):
+    agent = load(runs("ppo", "gru").run_dir)
+    with pytest.raises(ValueError, match=words):
+        agent.act(np.zeros(4, np.float32), **{"state": agent.initial_state(), **memory})
+
+
+@pytest.mark.parametrize("reward", [np.nan, [1.0, 2.0], "much"])
+def test_a_reward_is_a_finite_number_for_each_observation(runs, reward):
+    agent = load(runs("ppo", "gru", memory_inputs=True).run_dir)
+    with pytest.raises(ValueError, match=r"reward .* for 1 observations, expected 1 finite"):
+        agent.act(np.zeros(4, np.float32), state=agent.initial_state(), reward=reward)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "2"])
+def test_episodes_that_begin_are_a_whole_number(runs, count):
+    agent = load(runs("ppo", "gru").run_dir)
+    with pytest.raises(ValueError, match="expected a whole number of episodes"):
+        agent.initial_state(count)
+
+
+@pytest.mark.parametrize("memory", [{"state": {}}, {"first": True}, {"reward": 1.0}])
+def test_an_agent_without_memory_takes_nothing_of_one(runs, memory):
+    agent = load(runs("ppo", None).run_dir)
+    with pytest.raises(ValueError, match=f"act.. got {next(iter(memory))}=.*no memory"):
+        agent.act(np.zeros(4, np.float32), **memory)
+
+
 def test_played_episodes_are_those_of_acting_with_the_state(runs):
     agent = load(runs("ppo", "lstm").run_dir)
     env = make_env(registered_spec("CartPole-v1"))

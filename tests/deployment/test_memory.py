@@ -1,11 +1,15 @@
 """Agents with a memory: trained in both loops, loaded, asked with a state, exported with it."""
 
+import re
+import shutil
+
 import numpy as np
 import pytest
 
 from kytolly import Trainer, load
 from kytolly.deployment.export import export
 from kytolly.deployment.rendered import play_episodes
+from kytolly.deployment.trained_run import read_run
 from kytolly.environment.gym.make import make_env, registered_spec
 
 SMALL = {
@@ -127,6 +131,39 @@ def test_an_agent_without_memory_takes_nothing_of_one(runs, memory):
     agent = load(runs("ppo", None).run_dir)
     with pytest.raises(ValueError, match=f"act.. got {next(iter(memory))}=.*no memory"):
         agent.act(np.zeros(4, np.float32), **memory)
+
+
+@pytest.mark.parametrize(
+    ("now", "was"),
+    [
+        ({"memory_units": 6}, "memory gru, memory_units 4.*expected memory gru, memory_units 6"),
+        ({"memory": "lstm"}, "memory gru, memory_units 4.*expected memory lstm"),
+        ({"memory": None}, "memory gru, memory_units 4.*expected memory none"),
+        ({"memory_inputs": True}, "memory_inputs false, expected .*memory_inputs true"),
+    ],
+)
+def test_a_run_with_another_memory_is_not_where_training_begins(runs, now, was, tmp_path):
+    run = runs("ppo", "gru").run_dir
+    cfg = {**SMALL, "algorithm": "ppo", "memory": "gru", **now}
+    with pytest.raises(ValueError, match=was):
+        Trainer(tmp_path / "new", progress=False).train(cfg, "CartPole-v1", init=run)
+
+
+@pytest.mark.parametrize("edited", ["memory_units: 6", "memory: none"])
+def test_a_memory_that_somebody_wrote_into_a_run_is_named(runs, edited, tmp_path):
+    run = shutil.copytree(runs("ppo", "gru").run_dir, tmp_path / "run")
+    name = edited.partition(":")[0]
+    text = re.sub(
+        rf"\b{name}: \w+", edited.replace("none", "null"), (run / "config.yaml").read_text()
+    )
+    (run / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"a state of \d numbers.*Restore memory and memory_units"):
+        load(run)
+    cfg = read_run(run).cfg
+    with pytest.raises(
+        ValueError, match=rf"a state had 4 numbers, now .*{edited.replace(':', '')}"
+    ):
+        Trainer(run, progress=False).train(cfg, "CartPole-v1", resume=True)
 
 
 def test_played_episodes_are_those_of_acting_with_the_state(runs):

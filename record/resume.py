@@ -140,9 +140,12 @@ def changed_settings(
 
 def edited_memory(saved: SavedConfig, cfg: Any) -> dict[str, str]:
     """In words, that somebody wrote another memory into `config.yaml` than its spec has."""
-    from kytolly.environment.saved_spec import spec_from_dict, state_units
-
-    units = state_units(spec_from_dict(saved.environment, saved.spec or {}))
+    try:
+        entries = (saved.spec or {})["observation"].get("entries", {})
+        has_memory = entries.get("first") == {"shape": [], "dtype": "bool"}
+        units = entries["memory"]["shape"][0] if has_memory else 0
+    except (AttributeError, IndexError, KeyError, TypeError):  # nothing that training wrote
+        return {}
     if units == cfg.state_units:
         return {}
     settings = f"memory {cfg.memory or 'none'}, memory_units {cfg.memory_units}"

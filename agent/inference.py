@@ -238,11 +238,12 @@ class InferencePolicy:
         if self._memory is not None:
             beside = self._memory.beside(batch, rows_of(batch), state, first, reward, method)
             return beside, is_one
-        if state is not None:
-            raise ValueError(
-                f"{method}() got a state, and this agent has no memory, expected none: call "
-                f"{method}(obs)."
-            )
+        for name, value in (("state", state), ("first", first), ("reward", reward)):
+            if value is not None:
+                raise ValueError(
+                    f"{method}() got {name}=..., and this agent has no memory, expected none: call "
+                    f"{method}(obs)."
+                )
         return batch, is_one
 
     def _checked(self, given: Observation, method: str) -> tuple[HostObs, bool]:

@@ -8,6 +8,7 @@ from typing import Any, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike
 
+from kytolly.config.words import value_text
 from kytolly.environment.memory import (
     FIRST,
     MEMORY,
@@ -42,7 +43,12 @@ class MemoryStates:
 
     def initial(self, count: int) -> dict[str, np.ndarray]:
         """The state of `count` episodes that begin."""
-        return empty_state(self.obs_spec, count)
+        if not isinstance(count, (int, np.integer)) or isinstance(count, bool) or count < 1:
+            raise ValueError(
+                f"initial_state() got {count!r:.80}, expected a whole number of episodes, at least "
+                "1: one for each observation that act() is given at a time."
+            )
+        return empty_state(self.obs_spec, int(count))
 
     def beside(
         self,
@@ -61,25 +67,34 @@ class MemoryStates:
                 "agent.act(obs, state=state)."
             )
         fresh = self.initial(rows)
-        expected = {name: part.shape for name, part in fresh.items()}
-        found = {name: np.shape(part) for name, part in state.items()} if state else {}
-        if found != expected:
-            raise ValueError(
-                f"{method}() got a state of shapes {found} for {rows} observations, expected "
-                f"{expected}: one of initial_state({rows}), or what act() returned."
-            )
-        entries = {name: np.asarray(state[name], part.dtype) for name, part in fresh.items()}
-        if self.shows_previous and reward is None and not entries[FIRST].all():
+        entries = checked_state(state, fresh, method)
+        if reward is not None:
+            entries[PREVIOUS_REWARD] = self._shown_reward(reward, entries[FIRST], method)
+        elif self.shows_previous and not entries[FIRST].all():
             raise ValueError(
                 f"{method}() was called without a reward, and this agent was trained with "
                 "memory_inputs, expected that of the previous step: give it as reward=..."
             )
-        if reward is not None and self.shows_previous:
-            given = np.asarray(reward, np.float32).reshape(rows, 1)
-            entries[PREVIOUS_REWARD] = np.where(entries[FIRST][:, np.newaxis], 0.0, given)
         if first is not None:
-            entries = cleared(entries, np.broadcast_to(np.asarray(first, bool), [rows]), fresh)
+            entries = cleared(entries, checked_first(first, rows, method), fresh)
         return {**as_entries(obs), **entries}
+
+    def _shown_reward(self, reward: ArrayLike, begins: np.ndarray, method: str) -> np.ndarray:
+        """[B, 1] rewards of the previous steps, of which there are none where an episode begins."""
+        rows = len(begins)
+        if not self.shows_previous:
+            raise ValueError(
+                f"{method}() got a reward, and this agent was trained without memory_inputs, "
+                f"expected none: call {method}(obs, state=state)."
+            )
+        given = np.asarray(reward)
+        if given.size != rows or given.dtype.kind not in "biuf" or not np.isfinite(given).all():
+            raise ValueError(
+                f"{method}() got the reward {value_text(reward)} for {rows} observations, expected "
+                f"{rows} finite numbers: those that the previous step of each environment returned."
+            )
+        given = given.astype(np.float32).reshape(rows, 1)
+        return np.where(begins[:, np.newaxis], np.float32(0.0), given)
 
     def after(self, memory: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
         """The state after actions [B, ...] as the environment takes them."""
@@ -87,3 +102,42 @@ class MemoryStates:
         if self.shows_previous:
             state[PREVIOUS_ACTION] = shown_action(self.plain, np.asarray(action))
         return state
+
+
+def checked_state(
+    state: Any, fresh: Mapping[str, np.ndarray], method: str
+) -> dict[str, np.ndarray]:
+    """The entries of a state in their dtypes; ValueError where they are not as in a `fresh` one."""
+    rows = len(fresh[FIRST])
+    whence = f"one of initial_state({rows}), or what act() returned"
+    if not isinstance(state, Mapping):
+        raise ValueError(
+            f"{method}() got a state that is {type(state).__name__}, expected a dict with "
+            f"{', '.join(fresh)}: {whence}, as it is."
+        )
+    expected = {name: part.shape for name, part in fresh.items()}
+    found = {name: np.shape(part) for name, part in state.items()}
+    if found != expected:
+        raise ValueError(
+            f"{method}() got a state of shapes {found} for {rows} observations, expected "
+            f"{expected}: {whence}."
+        )
+    entries = {name: np.asarray(state[name], part.dtype) for name, part in fresh.items()}
+    for name, part in entries.items():
+        if not np.isfinite(part).all():
+            raise ValueError(
+                f"{method}() got a state with NaN or infinite numbers in {name!r}, expected finite "
+                f"ones: {whence}."
+            )
+    return entries
+
+
+def checked_first(first: ArrayLike, rows: int, method: str) -> np.ndarray:
+    """[B] bool; ValueError where it is neither that nor one bool for all."""
+    begins = np.asarray(first)
+    if begins.dtype != bool or begins.shape not in ((), (rows,)):
+        raise ValueError(
+            f"{method}() got first={value_text(first)} for {rows} observations, expected True or "
+            f"False, or {rows} of them: where an episode begins with the observation."
+        )
+    return np.broadcast_to(begins, [rows])

@@ -105,9 +105,14 @@ def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> No
     except Exception as error:
         shapes = tf.nest.map_structure(lambda spec: tuple(spec.shape), obs_spec)
         dtypes = tf.nest.map_structure(lambda spec: spec.dtype.name, obs_spec)
+        advice = ""
+        if cfg.memory == "model":
+            from kytolly.agent.sequences import failed_step
+
+            advice = failed_step(cfg)
         raise ValueError(
             f"The model {network.name!r} fails on a batch of observations of shape {shapes}, "
-            f"dtype {dtypes}: {_first_sentence(error)}"
+            f"dtype {dtypes}: {_first_sentence(error)}{advice}"
         ) from error
     output_shapes = tf.nest.map_structure(lambda part: tuple(getattr(part, "shape", ())), output)
     if cfg.memory is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import Any, NamedTuple
 
 import keras
@@ -170,6 +171,12 @@ SEQUENCES: dict[str, Any] = {
 }
 
 
+STEP_FORM = (
+    "a model of one step with memory='model': call(self, obs, state, training=False), as in "
+    "outputs, state = model(obs, state), with states [B, memory_units]"
+)
+
+
 class SequenceMemory:
     """The batches of whole sequences for a config."""
 
@@ -192,7 +199,31 @@ def custom_memory_network(model: Any, cfg: RunConfig, env_spec: EnvSpec) -> kera
     made = model if isinstance(model, keras.Model) else model(plain_spec(env_spec))
     if isinstance(made, CustomMemoryNetwork):
         return made
+    require_step(made)
     return CustomMemoryNetwork(made, cfg.state_units)
+
+
+def require_step(model: Any) -> None:
+    """Refuse a model whose call takes no state, such as every Functional or Sequential one."""
+    signature = inspect.signature(model.call)
+    try:
+        taken = signature.bind("obs", "state").arguments
+    except TypeError:
+        taken = {"training": ""}
+    if {"training", "mask"} & set(taken):  # in the state's place
+        raise ValueError(
+            f"The model {model.name!r} is a {type(model).__name__} with call{signature}, which "
+            f"takes no state, expected {STEP_FORM}. Wrap it in a subclass of keras.Model with that "
+            "call."
+        )
+
+
+def failed_step(cfg: RunConfig) -> str:
+    """What to look at where a model of one step fails."""
+    return (
+        f". It got states of {cfg.state_units} numbers, as memory_units says, expected "
+        f"{STEP_FORM}. Set memory_units to the numbers of the model's state, or change the model."
+    )
 
 
 def without_state(shapes: Any, network: keras.Model, cfg: RunConfig) -> Any:

@@ -29,7 +29,12 @@ from kytolly.command.options import (
 from kytolly.command.result import print_result, write_profile
 from kytolly.command.start import prepare_machine
 from kytolly.command.table import TEXT_MODELS, text_model_module
-from kytolly.config.tuned import chosen_tuned_settings, older_defaults, tuned_line
+from kytolly.config.tuned import (
+    chosen_tuned_settings,
+    older_defaults,
+    tuned_line,
+    without_memory,
+)
 from kytolly.config.words import nearest, path_text, value_text
 
 if TYPE_CHECKING:
@@ -289,6 +294,7 @@ def new_run(args: argparse.Namespace, flags: Settings) -> tuple[RunConfig, str]:
             )
         given |= from_file
     given |= flags
+    tuned = without_memory(tuned, given)
     if args.preset is None:
         settings = tuned | given
     else:

@@ -136,7 +136,9 @@ class DQNConfig(RunConfig):
         if self.algorithm == "ddqn":  # the older name of the setting
             object.__setattr__(self, "double", True)
         if self.network == "table":
-            self._check_table()
+            from kytolly.config.table import check_table
+
+            check_table(self)
             if self.exploration_repeat is None:
                 object.__setattr__(self, "exploration_repeat", 1)
         if isinstance(self.n_step, Default):
@@ -145,11 +147,12 @@ class DQNConfig(RunConfig):
         if isinstance(self.target_sync_updates, Default):
             updates = COPY_UPDATES if self.target_mix == 1.0 else AVERAGE_UPDATES
             object.__setattr__(self, "target_sync_updates", Default(updates))
+        window = f"n_step {self.n_step}"
         if self.memory is not None:
-            from kytolly.config.memory import refuse_memory, require_whole_batches
+            from kytolly.config.memory import require_learnable, require_whole_batches
 
-            if self.outputs_per_action > 1 or self.noisy or self.network == "table":
-                refuse_memory(self.algorithm, self.memory)
+            require_learnable(self)
+            window += f", memory_length {self.sequence_length}, memory_burn_in {self.burn_in}"
             require_whole_batches(self.batch_size, self.gradient_accumulation, self.sequence_length)
         rows = self.env_steps_per_iteration
         needed = rows * (1 + self.window_steps)
@@ -171,8 +174,8 @@ class DQNConfig(RunConfig):
             raise ValueError(
                 f"total_env_steps ({self.total_env_steps:,}) ends before the first update, which "
                 f"needs {self.first_update_env_steps:,} env steps (warmup_env_steps "
-                f"{self.warmup_env_steps:,}, n_step {self.n_step}): nothing would be learned. "
-                "Raise total_env_steps or lower warmup_env_steps."
+                f"{self.warmup_env_steps:,}, {window}): nothing would be learned. Raise "
+                "total_env_steps or lower one of these."
             )
         if self.noisy and "epsilon" in (self.schedules or {}):
             raise ValueError(
@@ -187,29 +190,15 @@ class DQNConfig(RunConfig):
         if needed > self.replay_capacity:
             raise ValueError(
                 f"replay_capacity ({self.replay_capacity}) is too small for {rows} rows per train "
-                f"interval and n_step {self.n_step}: at least {needed} are needed. Raise "
-                "replay_capacity or lower num_envs or train_interval_env_steps."
+                f"interval and {window}: at least {needed} are needed. Raise replay_capacity or "
+                "lower num_envs, train_interval_env_steps or one of these."
             )
         if self.updates_per_iteration * self.rows_per_update * self.window_steps > MAX_ROWS:
             raise ValueError(
                 f"an iteration draws {self.updates_per_iteration} batches of "
-                f"{self.rows_per_update} rows of n_step {self.n_step}, expected at most "
-                f"{MAX_ROWS:,} in all. Lower updates_per_interval, batch_size or n_step."
+                f"{self.rows_per_update} rows of {window}, expected at most {MAX_ROWS:,} in all. "
+                "Lower updates_per_interval, batch_size or one of these."
             )
-
-    def _check_table(self) -> None:
-        """Refuse a table where the algorithm or a switch needs a network."""
-        conflicts = {
-            f"algorithm {self.algorithm!r}": self.outputs_per_action > 1,
-            "noisy": self.noisy,
-            "normalize_observations": self.normalize_observations,
-        }
-        for name, conflict in conflicts.items():
-            if conflict:
-                raise ValueError(
-                    f"network is 'table' with {name}, expected one of them: a table has a single "
-                    "number for each action. Set network='mlp', or leave the other out."
-                )
 
     def fitted_to(self, spec: EnvSpec) -> RunConfig:
         """As in the parent; `auto` becomes `table` where observations are one of a few states."""

@@ -85,9 +85,10 @@ def check_fields(config: object) -> None:
                 value = int(value) if value.is_integer() else value
             object.__setattr__(config, name, msgspec.convert(value, hint))
         except (ValueError, OverflowError):
-            from kytolly.config.words import expectation, nearest, unit_and_choices, value_text
+            optional = type(None) in typing.get_args(hint)
+            if optional and isinstance(given, str) and given == "none":  # as a flag has it
+                object.__setattr__(config, name, None)
+                continue
+            from kytolly.config.words import refusal
 
-            advice = nearest(given, unit_and_choices(hint)[1]) or " Change it."
-            raise ValueError(
-                f"{name} is {value_text(given)}, expected {expectation(hint)}.{advice}"
-            ) from None
+            raise ValueError(refusal(name, given, hint)) from None

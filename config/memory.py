@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
 
-def refuse_memory(algorithm: str, memory: str) -> None:
-    """Refuse what cannot be learned with a memory."""
+
+def refuse_without_memory(cfg: Any, names: Iterable[str]) -> None:
+    """Refuse settings memory_`name` of a memory that there is not."""
+    given = [f"memory_{name}" for name in names if getattr(cfg, f"memory_{name}", None)]
+    verb = "is" if len(given) == 1 else "are"
     raise ValueError(
-        f"memory is {memory!r}, and {algorithm} learns distributions, or by noise in its weights, "
-        "or a table, which has no memory here, expected ppo, pqn, dqn, ddqn or munchausen, without "
-        "noisy and with a network of layers. Set memory to none, or train by one of these."
+        f"{' and '.join(given)} {verb} set, and memory is none, expected gru, lstm, lru or model: "
+        f"without a memory nothing reads it. Set memory, or leave {' and '.join(given)} out."
     )
+
+
+def require_learnable(cfg: Any) -> None:
+    """Refuse a memory with what has none here."""
+    conflicts = {
+        f"{cfg.algorithm} learns distributions": cfg.outputs_per_action > 1,
+        "noisy is set": cfg.noisy,
+        "network is 'table'": cfg.network == "table",
+    }
+    found = [name for name, conflict in conflicts.items() if conflict]
+    if found:
+        raise ValueError(
+            f"memory is {cfg.memory!r}, and {' and '.join(found)}, which has no memory here, "
+            "expected ppo, pqn, dqn, ddqn or munchausen, without noisy and with a network of "
+            "layers. Set memory to none, or change that."
+        )
 
 
 def require_whole_sequences(

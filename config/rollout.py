@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -72,6 +71,8 @@ class RolloutConfig(RunConfig):
                 self.rollout_steps, self.sequence_length, self.num_envs, self.num_minibatches
             )
         if rows % self.num_minibatches:
+            from kytolly.config.words import nearest_divisors
+
             raise ValueError(
                 f"num_minibatches ({self.num_minibatches}) does not divide the rollout of {rows} "
                 f"rows ({product}): they must be equally large. "
@@ -119,11 +120,3 @@ class RolloutConfig(RunConfig):
     def updates_per_env_step(self) -> Fraction:
         """Updates over env steps."""
         return Fraction(self.updates_per_iteration, self.env_steps_per_iteration)
-
-
-def nearest_divisors(rows: int, wanted: int) -> str:
-    """The divisors of `rows` just below and just above `wanted`, for a message."""
-    pairs = [(n, rows // n) for n in range(1, math.isqrt(rows) + 1) if rows % n == 0]
-    divisors = sorted({n for pair in pairs for n in pair})
-    below = [n for n in divisors if n < wanted][-1:]
-    return " or ".join(str(n) for n in below + [n for n in divisors if n > wanted][:1])

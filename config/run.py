@@ -45,6 +45,7 @@ ON_NAN = (
     "learning rate, at most 3 times"
 )
 MAX_PROCESSES = 1_024
+OF_MEMORY = "length", "span", "inputs", "refresh", "burn_in"  # after memory_
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,6 +216,10 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         check_fields(self)
+        if self.memory is None and any(getattr(self, f"memory_{x}", None) for x in OF_MEMORY):
+            from kytolly.config.memory import refuse_without_memory
+
+            refuse_without_memory(self, OF_MEMORY)
         if self.schedules is not None:
             from kytolly.config.schedules import schedules_as_text
 

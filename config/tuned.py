@@ -5,6 +5,7 @@ The keys of a configuration file and the flags of the command line win over them
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from kytolly.config.words import nearest, value_text
@@ -344,6 +345,13 @@ def chosen_tuned_settings(wanted: bool | None, algorithm: str, env: str) -> dict
             f"{value_text(env)}, expected {tasks}.{nearest(env, known) or ' Leave --tuned out.'}"
         )
     return settings
+
+
+def without_memory(tuned: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The tuned settings, without those of a memory where `given` sets memory to none."""
+    if given.get("memory", "") not in (None, "none"):
+        return tuned
+    return {name: value for name, value in tuned.items() if not name.startswith("memory_")}
 
 
 def tuned_line(cfg: RunConfig, env: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import reprlib
 import types
@@ -78,6 +79,14 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def nearest_divisors(rows: int, wanted: int) -> str:
+    """The divisors of `rows` just below and just above `wanted`, for a message."""
+    pairs = [(n, rows // n) for n in range(1, math.isqrt(rows) + 1) if rows % n == 0]
+    divisors = sorted({n for pair in pairs for n in pair})
+    below = [n for n in divisors if n < wanted][-1:]
+    return " or ".join(str(n) for n in below + [n for n in divisors if n > wanted][:1])
+
+
 def plain_name(name: str) -> str:
     """A flag or a setting as a field is called."""
     return name.lstrip("-").replace("-", "_").lower()
@@ -106,6 +115,12 @@ def expectation(hint: Hint) -> str:
     limits = (("above", meta.gt), ("at least", meta.ge), ("at most", meta.le))
     words = " and ".join(f"{word} {limit:,}" for word, limit in limits if limit is not None)
     return f"{noun}, {words} {unit}".rstrip()
+
+
+def refusal(name: str, given: object, hint: Hint) -> str:
+    """The message of a value that an annotation does not allow."""
+    advice = nearest(given, unit_and_choices(hint)[1]) or " Change it."
+    return f"{name} is {value_text(given)}, expected {expectation(hint)}.{advice}"
 
 
 def _without_none(hint: Hint) -> Hint:

@@ -51,6 +51,7 @@ def load_initial_weights(agent: KytollyAgent, run: Path) -> None:
         ValueError: The run's environment or network is another one.
     """
     loaded = load(run)
+    check_same_memory(loaded, agent.cfg)
     check_same_spec(loaded, agent)
     check_same_units(loaded, agent.cfg)
     for fact in (weight_shapes, activations):
@@ -68,6 +69,24 @@ def load_initial_weights(agent: KytollyAgent, run: Path) -> None:
         take_reward_scale(memory.reward_scale, loaded.path)
     elif isinstance(memory, ReplayBuffer) and memory.return_scale is not None:
         memory.return_scale.begin_at(float(reward_scale(loaded.cfg, loaded.network)))
+
+
+def check_same_memory(loaded: LoadedAgent, cfg: RunConfig) -> None:
+    """ValueError where the run's agent remembers otherwise than the config's."""
+    given, expected = memory_text(loaded.cfg), memory_text(cfg)
+    if given != expected:
+        raise ValueError(
+            f"init is {path_text(loaded.path)}, which learned with {given}, expected {expected}: "
+            f"its weights are of another memory. Set {given}, or leave init out."
+        )
+
+
+def memory_text(cfg: RunConfig) -> str:
+    """The settings of a memory that decide what it takes and gives."""
+    if cfg.memory is None:
+        return "memory none"
+    inputs = setting_text(cfg.memory_inputs)
+    return f"memory {cfg.memory}, memory_units {cfg.memory_units}, memory_inputs {inputs}"
 
 
 def check_same_spec(loaded: LoadedAgent, agent: KytollyAgent) -> None:

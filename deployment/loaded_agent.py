@@ -18,7 +18,7 @@ from kytolly.agent.networks import check_network
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.trained_run import read_run
-from kytolly.environment.saved_spec import spec_from_dict
+from kytolly.environment.saved_spec import spec_from_dict, state_units
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.action_values import reward_scale
 from kytolly.record.checkpoint import BEST, FOLDER, checkpoints, is_finite
@@ -80,6 +80,7 @@ def load(run: str | os.PathLike[str], weights: str | int = "best") -> LoadedAgen
         env_spec = read_spec(folder, saved, cfg)
         network = empty_network(folder.path, cfg, env_spec)
         take_checkpoint_weights(network, checkpoint)
+    require_same_memory(folder.path, cfg, env_spec)
     check_network(network, cfg, env_spec)
     if not is_finite(network):
         raise ValueError(
@@ -87,6 +88,18 @@ def load(run: str | os.PathLike[str], weights: str | int = "best") -> LoadedAgen
             "take those of another checkpoint, or train again."
         )
     return LoadedAgent(network, cfg, env_spec, folder.path)
+
+
+def require_same_memory(path: Path, cfg: RunConfig, env_spec: EnvSpec) -> None:
+    """Refuse settings whose memory is not the one that the run was trained with."""
+    units = state_units(env_spec)
+    if units != cfg.state_units:
+        raise ValueError(
+            f"{path_text(path)}/config.yaml has memory {cfg.memory or 'none'} and memory_units "
+            f"{cfg.memory_units}, a state of {cfg.state_units} numbers, and the run was trained "
+            f"with one of {units}, expected the settings that training wrote. Restore memory and "
+            "memory_units in it."
+        )
 
 
 def read_best(path: Path, cfg: RunConfig) -> keras.Model:

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from kytolly.environment.encoding import Encoding
+from kytolly.environment.memory import FIRST, MEMORY
 from kytolly.environment.spec import ActionSpace, Box, Discrete, EnvSpec, MultiDiscrete
 
 DTYPES = ("float32", "uint8", "bool")  # of observations, and of masks
@@ -41,6 +42,13 @@ def spec_from_dict(name: str, values: Mapping[str, Any]) -> EnvSpec:
             "expected the observation and the action that training wrote into config.yaml. Restore "
             "that file, or remove its spec to take that of the environment."
         ) from error
+
+
+def state_units(spec: EnvSpec) -> int:
+    """Numbers of the state of a memory that a spec has entries for; 0 where it has none."""
+    if not isinstance(spec.obs, dict) or spec.obs.get(FIRST) != tf.TensorSpec([], tf.bool):
+        return 0
+    return spec.obs[MEMORY].shape.num_elements() or 0
 
 
 def observation_from_dict(values: Mapping[str, Any]) -> Any:

@@ -9,7 +9,7 @@ import shutil
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import keras
 import numpy as np
@@ -33,7 +33,7 @@ from kytolly.record.saved_checkpoint import (
     path_without_pattern,
     short_reason,
 )
-from kytolly.record.saved_run import SavedRun, bare_id
+from kytolly.record.saved_run import SavedConfig, SavedRun, bare_id
 
 if TYPE_CHECKING:
     from kytolly.config.run import RunConfig
@@ -127,6 +127,8 @@ def changed_settings(
         for name, (old, new) in pairs.items()
         if old != new
     }
+    if saved.spec is not None and not {"memory", "memory_units"} & set(changed):
+        changed |= edited_memory(saved, cfg)
     for name in getattr(cfg, "units_of_weights", ()):
         if name in changed and name in saved.settings:
             raise ValueError(
@@ -134,6 +136,20 @@ def changed_settings(
                 f"first. Leave {name} out to continue, or start a new run."
             )
     return changed
+
+
+def edited_memory(saved: SavedConfig, cfg: Any) -> dict[str, str]:
+    """In words, that somebody wrote another memory into `config.yaml` than its spec has."""
+    try:
+        entries = (saved.spec or {})["observation"].get("entries", {})
+        has_memory = entries.get("agent_first") == {"shape": [], "dtype": "bool"}
+        units = entries["agent_memory"]["shape"][0] if has_memory else 0
+    except (AttributeError, IndexError, KeyError, TypeError):  # nothing that training wrote
+        return {}
+    if units == cfg.state_units:
+        return {}
+    settings = f"memory {cfg.memory or 'none'}, memory_units {cfg.memory_units}"
+    return {"state": f"a state had {units} numbers, now {cfg.state_units} ({settings})"}
 
 
 def check_parts(folder: SavedRun, parts: Mapping[str, str]) -> None:

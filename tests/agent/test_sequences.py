@@ -2,11 +2,12 @@
 
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.agent.make_agent import make_agent
+from kytolly.agent.make_agent import make_agent, make_network
 from kytolly.agent.sequences import (
     PrioritizedSequences,
     Refreshable,
@@ -14,6 +15,7 @@ from kytolly.agent.sequences import (
     SequenceRollout,
 )
 from kytolly.config.ppo import PPOConfig
+from kytolly.config.pqn import PQNConfig
 from kytolly.environment.memory import FIRST, MEMORY, OBSERVATION
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.remembering import RememberingEnv
@@ -130,3 +132,54 @@ def test_memories_are_brought_up_to_date_at_the_start_of_each_later_epoch(memory
         reset = first.reshape(-1)[begin][:, np.newaxis]
         found = np.where(reset, 0.0, taken.obs[MEMORY])
         np.testing.assert_allclose(found, np.where(reset, 0.0, known[begin]), atol=1e-6)
+
+
+class NoState(keras.Model):
+    """Has a call of observations alone."""
+
+    def call(self, obs):
+        return obs
+
+
+def two_inputs():
+    """A functional model of an observation and a state."""
+    obs, state = keras.Input([4]), keras.Input([3])
+    return keras.Model([obs, state], [keras.layers.Dense(2)(obs), state])
+
+
+@pytest.mark.parametrize(
+    ("model", "kind"),
+    [
+        (lambda _: keras.Sequential([keras.Input([4]), keras.layers.Dense(2)]), "Sequential"),
+        (lambda _: two_inputs(), "Functional"),
+        (lambda _: NoState(), r"NoState with call\(obs\)"),
+    ],
+)
+def test_a_model_whose_call_takes_no_state_is_refused_with_the_call_that_does(model, kind):
+    cfg = PQNConfig(memory="model", memory_units=3)
+    spec = RememberingEnv(CartPole(), cfg.state_units, False).spec
+    with pytest.raises(ValueError, match=rf"{kind}.*call\(self, obs, state, training=False\)"):
+        make_network(cfg, spec, model)
+
+
+class Cell(keras.Model):
+    """Action values of a GRU with a state of `units` numbers."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units, self.cell = units, keras.layers.GRUCell(units)
+        self.values = keras.layers.Dense(2)
+
+    def call(self, obs, state, training=False):
+        output, (state,) = self.cell(obs, [state])
+        return self.values(output), state
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units}
+
+
+def test_a_model_with_another_state_than_memory_units_is_told_of_the_setting():
+    cfg = PQNConfig(memory="model", memory_units=5)
+    spec = RememberingEnv(CartPole(), cfg.state_units, False).spec
+    with pytest.raises(ValueError, match="states of 5 numbers, as memory_units says"):
+        make_network(cfg, spec, Cell(3))

@@ -7,11 +7,11 @@ import pytest
 
 from kytolly.agent.algorithms import make_config
 from kytolly.command import entry
-from kytolly.config import rollout
+from kytolly.config import words as words_module
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.files import MAX_BYTES, read_settings
 from kytolly.config.ppo import PPOConfig
-from kytolly.config.rollout import nearest_divisors
+from kytolly.config.words import nearest_divisors
 from kytolly.record.run_folder import RunFolder
 from kytolly.record.saved_run import SavedRun
 
@@ -105,7 +105,7 @@ def test_the_nearest_divisors_of_the_largest_rollout_are_found_with_few_division
         tried.append(range(*bounds))
         return tried[-1]
 
-    monkeypatch.setattr(rollout, "range", counting_range, raising=False)
+    monkeypatch.setattr(words_module, "range", counting_range, raising=False)
     assert nearest_divisors(rows, 4) == f"1 or {rows}"
     assert sum(map(len, tried)) <= 8_192  # the square root, instead of all the numbers below
     assert nearest_divisors(36, 5) == "4 or 6" and nearest_divisors(36, 36) == "18"

@@ -12,7 +12,7 @@ from kytolly.config.fields import Default, from_mapping
 from kytolly.config.files import read_settings
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.supervised import SupervisedConfig
-from kytolly.config.tuned import TUNED, tuned_settings
+from kytolly.config.tuned import TUNED, tuned_settings, without_memory
 from kytolly.record.run_folder import yaml_text
 
 
@@ -88,6 +88,46 @@ def test_ppo_refuses_what_does_not_fit(settings, words):
     with pytest.raises(ValueError) as error:
         PPOConfig(**settings)
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"memory_length": 8}, "memory_length is set, and memory is none"),
+        ({"memory_inputs": True, "memory_span": 9}, "memory_span and memory_inputs are set"),
+        ({"algorithm": "ppo", "memory_refresh": True}, "memory_refresh is set"),
+        ({"memory_burn_in": 4}, "memory_burn_in is set"),
+        ({"memory": "gru", "memory_burn_in": 2000, "total_env_steps": 500}, "memory_burn_in 2000"),
+        ({"memory": "gru", "memory_burn_in": 5000, "replay_capacity": 2000}, "memory_burn_in 5000"),
+        ({"algorithm": "c51", "memory": "gru"}, "'gru', and c51 learns distributions, which"),
+        ({"memory": "gru", "noisy": True}, "'gru', and noisy is set, which"),
+        ({"memory": "gru", "network": "table"}, "'gru', and network is 'table', which"),
+    ],
+)
+def test_settings_of_a_memory_are_refused_by_name(settings, words):
+    with pytest.raises(ValueError) as error:
+        make_config({"algorithm": "dqn", **settings})
+    assert words in str(error.value)
+
+
+def test_the_word_none_is_none_where_a_setting_may_be_that():
+    cfg = PPOConfig(memory="none", target_kl="none", learning_rate_final="none")
+    assert (cfg.memory, cfg.target_kl, cfg.learning_rate_final) == (None, None, None)
+    with pytest.raises(ValueError, match="gamma is 'none', expected a number"):
+        PPOConfig(gamma="none")
+    with pytest.raises(ValueError, match="target_kl is array"):
+        PPOConfig(target_kl=np.zeros(2))
+
+
+@pytest.mark.parametrize("none", [None, "none"])
+def test_a_task_that_is_tuned_with_a_memory_is_trained_without_one_too(none):
+    tuned = tuned_settings("ppo", "PendulumNoVel-v1")
+    assert tuned["memory_length"]
+    cfg = make_config(
+        {"algorithm": "ppo", **without_memory(tuned, {"memory": none}), "memory": none}
+    )
+    assert cfg.memory is None and cfg.gamma == tuned["gamma"]
+    assert without_memory(tuned, {"memory": "lstm"}) == without_memory(tuned, {}) == tuned
 
 
 def test_rows_and_updates_of_ppo():

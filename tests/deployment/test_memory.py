@@ -1,5 +1,8 @@
 """Agents with a memory: trained in both loops, loaded, asked with a state, exported with it."""
 
+import re
+import shutil
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +10,7 @@ import pytest
 from kytolly import Trainer, load
 from kytolly.deployment.export import export
 from kytolly.deployment.rendered import play_episodes
+from kytolly.deployment.trained_run import read_run
 from kytolly.environment.gym.make import make_env, registered_spec
 
 SMALL = {
@@ -86,6 +90,81 @@ def test_previous_actions_and_rewards_are_part_of_the_state(runs):
         agent.act(obs, state=state)
     one, other = (agent.act(obs, state=state, reward=r)[1]["agent_memory"] for r in (0.0, 5.0))
     assert np.abs(one - other).max() > 0
+
+
+NAN_STATE = {"agent_memory": np.full([1, 4], np.nan), "agent_first": np.zeros(1, bool)}
+
+
+@pytest.mark.parametrize(
+    ("memory", "words"),
+    [
+        ({"state": np.zeros([1, 4])}, r"is ndarray, expected a dict with agent_memory, agent_first"),
+        ({"state": (0, {})}, r"is tuple.*initial_state\(1\)"),
+        ({"state": {}}, r"shapes {}"),
+        ({"state": NAN_STATE}, "NaN or infinite numbers in 'agent_memory'"),
+        ({"first": [True, False]}, r"first=\[True, False\] for 1 observations"),
+        ({"first": "yes"}, "first='yes'.*True or False"),
+        ({"reward": 1.0}, "without memory_inputs"),
+    ],
+)
+def test_what_no_memory_can_take_is_refused(runs, memory, words):
+    agent = load(runs("ppo", "gru").run_dir)
+    with pytest.raises(ValueError, match=words):
+        agent.act(np.zeros(4, np.float32), **{"state": agent.initial_state(), **memory})
+
+
+@pytest.mark.parametrize("reward", [np.nan, [1.0, 2.0], "much"])
+def test_a_reward_is_a_finite_number_for_each_observation(runs, reward):
+    agent = load(runs("ppo", "gru", memory_inputs=True).run_dir)
+    with pytest.raises(ValueError, match=r"reward .* for 1 observations, expected 1 finite"):
+        agent.act(np.zeros(4, np.float32), state=agent.initial_state(), reward=reward)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True, "2"])
+def test_episodes_that_begin_are_a_whole_number(runs, count):
+    agent = load(runs("ppo", "gru").run_dir)
+    with pytest.raises(ValueError, match="expected a whole number of episodes"):
+        agent.initial_state(count)
+
+
+@pytest.mark.parametrize("memory", [{"state": {}}, {"first": True}, {"reward": 1.0}])
+def test_an_agent_without_memory_takes_nothing_of_one(runs, memory):
+    agent = load(runs("ppo", None).run_dir)
+    with pytest.raises(ValueError, match=f"act.. got {next(iter(memory))}=.*no memory"):
+        agent.act(np.zeros(4, np.float32), **memory)
+
+
+@pytest.mark.parametrize(
+    ("now", "was"),
+    [
+        ({"memory_units": 6}, "memory gru, memory_units 4.*expected memory gru, memory_units 6"),
+        ({"memory": "lstm"}, "memory gru, memory_units 4.*expected memory lstm"),
+        ({"memory": None}, "memory gru, memory_units 4.*expected memory none"),
+        ({"memory_inputs": True}, "memory_inputs false, expected .*memory_inputs true"),
+    ],
+)
+def test_a_run_with_another_memory_is_not_where_training_begins(runs, now, was, tmp_path):
+    run = runs("ppo", "gru").run_dir
+    cfg = {**SMALL, "algorithm": "ppo", "memory": "gru", **now}
+    with pytest.raises(ValueError, match=was):
+        Trainer(tmp_path / "new", progress=False).train(cfg, "CartPole-v1", init=run)
+
+
+@pytest.mark.parametrize("edited", ["memory_units: 6", "memory: none"])
+def test_a_memory_that_somebody_wrote_into_a_run_is_named(runs, edited, tmp_path):
+    run = shutil.copytree(runs("ppo", "gru").run_dir, tmp_path / "run")
+    name = edited.partition(":")[0]
+    text = re.sub(
+        rf"\b{name}: \w+", edited.replace("none", "null"), (run / "config.yaml").read_text()
+    )
+    (run / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"a state of \d numbers.*Restore memory and memory_units"):
+        load(run)
+    cfg = read_run(run).cfg
+    with pytest.raises(
+        ValueError, match=rf"a state had 4 numbers, now .*{edited.replace(':', '')}"
+    ):
+        Trainer(run, progress=False).train(cfg, "CartPole-v1", resume=True)
 
 
 def test_played_episodes_are_those_of_acting_with_the_state(runs):

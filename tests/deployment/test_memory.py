@@ -98,7 +98,7 @@ NAN_STATE = {"agent_memory": np.full([1, 4], np.nan), "agent_first": np.zeros(1,
 @pytest.mark.parametrize(
     ("memory", "words"),
     [
-        ({"state": np.zeros([1, 4])}, r"is ndarray, expected a dict with agent_memory, agent_first"),
+        ({"state": np.zeros([1, 4])}, "is ndarray, expected a dict with agent_memory, agent_"),
         ({"state": (0, {})}, r"is tuple.*initial_state\(1\)"),
         ({"state": {}}, r"shapes {}"),
         ({"state": NAN_STATE}, "NaN or infinite numbers in 'agent_memory'"),

@@ -41,7 +41,7 @@ def test_what_an_environment_returns_is_learned_from_and_acted_on(kind, algorith
     result = Trainer(tmp_path / "run", progress=False).train(cfg, make)
     assert result.evaluation.episodes == 3
     observations = [observed(make, seed) for seed in range(5)]
-    loaded = kytolly.load(tmp_path / "run", "last")
+    loaded = kytolly.load(tmp_path / "run")
     alone = [loaded.act(obs) for obs in observations]
     assert [result.agent.act(obs) for obs in observations] == alone
     assert all(type(action) is int for action in alone)
@@ -72,7 +72,7 @@ def test_an_agent_of_tensor_code_acts_on_what_the_package_returns(tmp_path):
     result = Trainer(tmp_path / "run", progress=False).train(cfg, "popgym-AutoencodeEasy-v0")
     game = gymnasium.make("popgym-AutoencodeEasy-v0")
     obs, _ = game.reset(seed=1)
-    loaded = kytolly.load(tmp_path / "run", "last")
+    loaded = kytolly.load(tmp_path / "run")
     assert isinstance(obs, tuple) and result.agent.act(obs) == loaded.act(obs)
     env = tensor_environment("popgym-AutoencodeEasy-v0")
     assert result.agent.env_spec.obs == env.spec.obs

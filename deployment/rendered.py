@@ -17,7 +17,7 @@ from kytolly.environment.gym.make import creation_error, make_env, registered_sp
 from kytolly.environment.gym.remembering import remembering
 from kytolly.environment.gym.wrapped import WrappedSource
 from kytolly.environment.memory import has_memory
-from kytolly.environment.registry import tensor_environment
+from kytolly.environment.registry import TENSOR_ENVIRONMENTS
 from kytolly.environment.spec import ACTION_MASK
 
 if TYPE_CHECKING:
@@ -78,12 +78,15 @@ def make_rendered(
         ValueError: It is unknown, has no such mode, or needs a package that is not installed.
         EnvironmentFault: It cannot be made for another reason.
     """
-    if name not in gymnasium.registry and tensor_environment(name) is not None:
+    try:
+        spec = registered_spec(name)
+    except ValueError:
+        if name not in TENSOR_ENVIRONMENTS:
+            raise
         raise ValueError(
             f"{name} exists as tensor code only, which draws nothing, expected an environment of "
             "Gymnasium: give one with the same observations and actions as --env."
-        )
-    spec = registered_spec(name)
+        ) from None
     drawn_by_pygame = str(spec.entry_point).startswith(DRAWN_BY_PYGAME)
     if drawn_by_pygame and importlib.util.find_spec("pygame") is None:
         raise ValueError(

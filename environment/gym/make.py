@@ -42,6 +42,8 @@ def registered_spec(name: str) -> EnvSpec:
     namespace = name.partition("/")[0] if "/" in name else None
     if namespace in _PLUGINS and name not in gymnasium.registry:
         import_module(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
+    if "NoVel-v" in name and name in TENSOR_ENVIRONMENTS and name not in gymnasium.registry:
+        import_module("kytolly.environment.gym.no_velocity", name)
     if name.startswith("popgym-") and importlib.util.find_spec("popgym"):
         import_module("popgym", name)
     if name in gymnasium.registry:

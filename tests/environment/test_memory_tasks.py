@@ -9,6 +9,8 @@ import pytest
 import tensorflow as tf
 
 from kytolly.environment.check import check_environment
+from kytolly.environment.gym.adapter import make_host_env
+from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.spaces import observation_form
 from kytolly.environment.gym.wrapped import wrapped_source
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS, tensor_environment
@@ -46,13 +48,16 @@ def test_each_task_is_an_environment_that_many_agents_can_map(name):
             np.testing.assert_allclose(other[member], one, rtol=1e-6)
 
 
+HIDDEN = {
+    "CartPoleNoVel-v1": [1, 3],
+    "PendulumNoVel-v1": [2],
+    "MountainCarContinuousNoVel-v0": [1],
+}
+
+
 @pytest.mark.parametrize(
     ("name", "hidden"),
-    [
-        ("CartPoleNoVel-v1", [1, 3]),
-        ("PendulumNoVel-v1", [2]),
-        ("MountainCarContinuousNoVel-v0", [1]),
-    ],
+    HIDDEN.items(),
 )
 def test_a_task_without_velocities_is_the_task_but_for_what_it_shows(name, hidden):
     env, plain = tensor_environment(name), tensor_environment(name.replace("NoVel", ""))
@@ -68,6 +73,27 @@ def test_a_task_without_velocities_is_the_task_but_for_what_it_shows(name, hidde
     assert np.all(shown[:, hidden] != 0.0)
     shown[:, hidden] = 0.0
     np.testing.assert_array_equal(env.observe(state), shown)
+
+
+@pytest.mark.parametrize(("name", "hidden"), HIDDEN.items())
+def test_gymnasiums_task_without_velocities_is_the_task_too(name, hidden):
+    usual = name.replace("NoVel", "")
+    ours = make_env(registered_spec(name), render_mode="rgb_array")
+    theirs = gymnasium.make(usual)
+    spec = make_host_env(name).spec
+    assert spec._replace(name=usual) == make_host_env(usual).spec
+    assert spec.obs == tensor_environment(name).spec.obs
+    obs, plain = (env.reset(seed=3)[0] for env in (ours, theirs))
+    theirs.action_space.seed(0)
+    for _ in range(5):
+        shown = plain.copy()  # it may be the environment's own state
+        shown[hidden] = 0.0
+        np.testing.assert_array_equal(obs, shown)
+        action = theirs.action_space.sample()
+        (obs, *outcome, _), (plain, *expected, _) = (env.step(action) for env in (ours, theirs))
+        assert outcome == expected
+    assert ours.render().ndim == 3
+    ours.close()
 
 
 @pytest.mark.parametrize(("level", "steps"), [("Easy", 200), ("Medium", 400), ("Hard", 600)])

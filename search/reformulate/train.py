@@ -200,6 +200,7 @@ def train_network(
     if train is not None or synthetic is not None:
         with context.phases.measure("warm start"):
             warm = warm_network(options, train, synthetic, begin, say)
+    sample = None
     if (first := warm or begin) is not None:
         with context.phases.measure("choice"):
             sample = dev_sample(context, NumpyScorer(first), preparation.dev)
@@ -229,7 +230,8 @@ def train_network(
         rest = [held_out.get(name) for name in networks]
         chosen = make_choice(list(networks.values()), dev, rest, fusion, options.seed, say)
         name, network = list(networks.items())[chosen["fused"].network]
-        dev_queries = dev_sample(context, NumpyScorer(network), preparation.dev)
+        proposing = [NumpyScorer(network)]
+        dev_queries = None if sample is None else sample._replace(networks=proposing)
         # Where no network like the chosen one was held out, those of the warm start are near it.
         of_network = held_out.get(name, held_out.get("warm start"))
         train_queries = train_sample(context, of_network, parts)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from kytolly.search.reformulate import train as training
 from kytolly.search.reformulate import typed_share
 from kytolly.search.reformulate.choice import FEW_QUERIES, Choice
 from kytolly.search.reformulate.drift import TOP, drifted_documents
@@ -79,6 +80,13 @@ def test_drift_is_that_of_searches_with_all_proposals(dev, run):
 
 def test_a_run_writes_the_share_that_it_chose(collection, tmp_path, monkeypatch):
     monkeypatch.setattr(typed_share, "FEW_QUERIES", 10)
+    seen, make_choice = [], training.make_choice
+
+    def watched(networks, dev, *rest):
+        seen.append(dev.rules.typed_shares)
+        return make_choice(networks, dev, *rest)
+
+    monkeypatch.setattr(training, "make_choice", watched)
     lines, low = [], np.where(np.array(SHARES) < 0.6, 1.3, 1.0)
     monkeypatch.setattr(typed_share, "drifts", lambda context, sample, fusion: low)
     options = make_options(collection, retrieval={"typed_share": "auto"}, epochs=0)
@@ -88,3 +96,4 @@ def test_a_run_writes_the_share_that_it_chose(collection, tmp_path, monkeypatch)
     assert agent.context.rules.typed_shares == (0.6, 0.6)
     written = read_run_options(tmp_path / "run" / "reformulation.yaml")
     assert written.retrieval.typed_share == 0.6
+    assert seen == [(0.6, 0.6)]  # pools are changed as searches are

@@ -106,3 +106,21 @@ def test_a_traced_step_leaves_nothing_in_the_registry_of_gradients(scale_loss):
     step = tf.function(lambda g: optimizer.apply([g], [flat.variable]))
     step.get_concrete_function(tf.TensorSpec(flat.vector.shape))
     assert list(ops.gradient_registry._registry) == before
+
+
+@pytest.mark.parametrize("long", [30, 40_000])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_parts_are_written_one_after_another(long, compiled):
+    parts = [tf.reshape(tf.range(long * 2.0), [2, long]), tf.constant([-1.0, -2.0, -3.0])]
+    joined = tf.function(concatenate, jit_compile=True) if compiled else concatenate
+    np.testing.assert_array_equal(joined(parts), [*range(long * 2), -1.0, -2.0, -3.0])
+
+
+def test_a_long_vector_is_no_concatenation_that_cores_divide():
+    def program(long):
+        function = tf.function(concatenate, jit_compile=True)
+        lower = function.experimental_get_compiler_ir([tf.zeros([2, long]), tf.zeros([3])])
+        return lower(stage="optimized_hlo")
+
+    assert "concatenate(" in program(30) and "dynamic-update-slice(" not in program(30)
+    assert "concatenate(" not in program(40_000)

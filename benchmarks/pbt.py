@@ -29,7 +29,8 @@ def pbt_table(options: suite.Options, watch: suite.Watch) -> suite.Report:
     seeds = options.seeds or (1 if options.quick else SEEDS)
     members, total = (2, 20_000) if options.quick else (MEMBERS, ENV_STEPS)
     each = ("--total-env-steps", str(total // members), "--evaluation-episodes", "50")
-    population = ("--pbt", "--population", str(members), *each)
+    often = ("--evaluation-interval-env-steps", str(INTERVAL))
+    population = ("--pbt", "--population", str(members), *each, *often)
     sides = {
         "population-based": (*population, "--interval", str(INTERVAL)),
         "random search": (*population, "--interval", str(total)),

@@ -93,12 +93,12 @@ class Task(NamedTuple):
 def begun(args: argparse.Namespace, flags: Settings, given_config: GivenConfig) -> Task:
     """A new population."""
     cfg, env = given_config(args)
-    cfg = with_entropy(config_for_pbt(cfg, flags), env)
+    interval = args.interval or max(1, cfg.total_env_steps // INTERVALS)
+    cfg = with_entropy(config_for_pbt(cfg, interval, flags), env)
     reason = "" if args.apart or args.on else reason_apart(cfg, env)
     if reason or (args.on and args.together):
         say_why_apart(reason or "--on gives each member to some node", args, cfg, env, "member")
     size = args.population or MEMBERS
-    interval = args.interval or max(1, cfg.total_env_steps // INTERVALS)
     log_dir = folder_on_cluster(args, env)
     folder = RunFolder.create(log_dir, f"{env}_{cfg.algorithm}_pbt")
     return Task(folder, cfg, env, size, interval, reason is not None)

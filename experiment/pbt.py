@@ -22,16 +22,19 @@ SHARE = 0.2  # of the members that continue from as many others
 FACTORS = (0.8, 1.25)  # by which a number is changed
 FIRST_RANGE = 3.0  # by which the first numbers are at most larger or smaller than the config's
 RESAMPLED = 0.25  # probability that a number is drawn anew instead
+EVALUATIONS = 20  # of a run whose config names no interval
 EXPLORED = ("learning_rate", "clip_range", "entropy_coef")  # where an algorithm has them
 
 
-def config_for_pbt(cfg: RunConfig, given: Collection[str] = ()) -> RunConfig:
+def config_for_pbt(cfg: RunConfig, interval: int, given: Collection[str] = ()) -> RunConfig:
     """A config whose numbers population-based training may change.
 
-    Nothing falls by a schedule, which is what the training finds, and no member ends early.
+    Nothing falls by a schedule, which is what the training finds, and no member ends early. As
+    evaluations decide, one comes at least as often as decisions do.
 
     Args:
         cfg: What the user asks for.
+        interval: Env steps between two decisions.
         given: Settings that he gave himself; one of them that does not fit is refused.
     """
     free = {"learning_rate_final": None, "warmup_ratio": 0.0, "schedules": None}
@@ -43,6 +46,15 @@ def config_for_pbt(cfg: RunConfig, given: Collection[str] = ()) -> RunConfig:
                 "training, whose members go on to the end and find schedules themselves. Leave it "
                 "out."
             )
+    between = cfg.evaluation_interval_env_steps
+    if (between or cfg.total_env_steps // EVALUATIONS) > interval:
+        if "evaluation_interval_env_steps" in given:
+            raise ValueError(
+                f"evaluation_interval_env_steps is {between}, and members "
+                f"are compared every {interval} env steps, expected at most that. Lower it, or "
+                "raise --interval."
+            )
+        free["evaluation_interval_env_steps"] = interval
     return dataclasses.replace(cfg, **free)
 
 

@@ -16,7 +16,7 @@ from kytolly.experiment.pbt import PopulationBased, config_for_pbt
 from kytolly.loop.turns import PopulationInTurns
 from tests.helpers.commands import SHORT_PPO, kytolly
 
-CONFIG = config_for_pbt(PPOConfig(total_env_steps=1000, num_envs=2, rollout_steps=5))
+CONFIG = config_for_pbt(PPOConfig(total_env_steps=1000, num_envs=2, rollout_steps=5), 100)
 NOW = {"learning_rate": [0.001] * 10, "clip_range": [0.2] * 10}
 
 
@@ -80,8 +80,16 @@ def test_the_schedules_of_a_member_are_those_of_its_ancestors(tmp_path):
     [
         (lambda path: PopulationBased(CONFIG, 1, 100, path), "expected at least 2 members"),
         (
-            lambda _: config_for_pbt(PPOConfig(learning_rate_final=0.0), {"learning_rate_final"}),
+            lambda _: config_for_pbt(
+                PPOConfig(learning_rate_final=0.0), 9_999, {"learning_rate_final"}
+            ),
             "learning_rate_final is 0.0, expected none",
+        ),
+        (
+            lambda _: config_for_pbt(
+                PPOConfig(evaluation_interval_env_steps=500), 100, {"evaluation_interval_env_steps"}
+            ),
+            "evaluation_interval_env_steps is 500, and members are compared every 100 env steps",
         ),
     ],
 )
@@ -90,9 +98,23 @@ def test_what_does_not_fit_is_refused(make, message, tmp_path):
         make(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("total", "every", "interval", "expected"),
+    [
+        (31_250, 20_000, 4_096, 4_096),  # tuned settings evaluate seldom
+        (31_250, 1_000, 4_096, 1_000),
+        (100_000, None, 1_000, 1_000),
+        (100_000, None, 100_000, None),
+    ],
+)
+def test_no_decision_waits_for_an_evaluation(total, every, interval, expected):
+    cfg = PPOConfig(total_env_steps=total, evaluation_interval_env_steps=every)
+    assert config_for_pbt(cfg, interval).evaluation_interval_env_steps == expected
+
+
 def test_the_command_trains_is_continued_and_writes_what_one_run_repeats(tmp_path, monkeypatch):
     words = ["train", "ppo", "--env", "CartPole-v1", "--pbt", "--population", "3"]
-    words += ["--interval", "60", *SHORT_PPO[:-1], "75", "--json"]
+    words += ["--interval", "75", *SHORT_PPO[:-1], "75", "--json"]
     words += ["--checkpoint-interval-env-steps", "75", "--log-interval-env-steps", "75"]
     copy, copied = PopulationInTurns.copy, []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -147,21 +148,15 @@ class FlatWeights(tf.Module):
 def concatenate(parts: Sequence[tf.Tensor]) -> tf.Tensor:
     """[W] float32 numbers of several tensors, one after another.
 
-    XLA on a CPU divides a long concatenation among the cores, and each then passes over all places
-    for every part: 10 milliseconds for 200,000 numbers with a part of three. So long vectors are
-    written part by part.
+    XLA on a CPU divides a long concatenation among cores; each passes over all of it for each part.
     """
     flat = [tf.reshape(tf.cast(part, tf.float32), [-1]) for part in parts]
-    total = sum(part.shape.num_elements() or 0 for part in flat)
-    if total <= MANY_NUMBERS or is_straight():
-        return tf.concat(flat, axis=0) if flat else tf.zeros([0])
-    vector, start = tf.zeros([total]), 0
-    for part in flat:
-        end = start + part.shape.num_elements()
-        vector = tf.raw_ops.TensorStridedSliceUpdate(
-            input=vector, begin=[start], end=[end], strides=[1], value=part
-        )
-        start = end
+    ends = [0, *itertools.accumulate(part.shape[0] for part in flat)]
+    if flat and (ends[-1] <= MANY_NUMBERS or is_straight()):
+        return tf.concat(flat, axis=0)
+    vector, write = tf.zeros(ends[-1:]), tf.raw_ops.TensorStridedSliceUpdate
+    for (start, end), part in zip(itertools.pairwise(ends), flat, strict=True):
+        vector = write(input=vector, begin=[start], end=[end], strides=[1], value=part)
     return vector
 
 

@@ -15,7 +15,7 @@ from kytolly.search.reformulate.options import TYPED_SHARE
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.selection import Sample, sample_plans
 
-SHARES = (0.2, 0.3, 0.4, 0.5, 0.6, 0.7, TYPED_SHARE, 0.85)
+SHARES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, TYPED_SHARE, 0.85)
 MOST_DRIFT = 1.2
 
 

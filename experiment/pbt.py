@@ -30,7 +30,7 @@ def config_for_pbt(cfg: RunConfig, interval: int, given: Collection[str] = ()) -
     """A config whose numbers population-based training may change.
 
     Nothing falls by a schedule, which is what the training finds, and no member ends early. As
-    evaluations decide, one comes at least as often as decisions do.
+    evaluations decide, they come as often as decisions, unless the user says when.
 
     Args:
         cfg: What the user asks for.
@@ -46,14 +46,8 @@ def config_for_pbt(cfg: RunConfig, interval: int, given: Collection[str] = ()) -
                 "training, whose members go on to the end and find schedules themselves. Leave it "
                 "out."
             )
-    between = cfg.evaluation_interval_env_steps
-    if (between or cfg.total_env_steps // EVALUATIONS) > interval:
-        if "evaluation_interval_env_steps" in given:
-            raise ValueError(
-                f"evaluation_interval_env_steps is {between}, and members "
-                f"are compared every {interval} env steps, expected at most that. Lower it, or "
-                "raise --interval."
-            )
+    between = cfg.evaluation_interval_env_steps or cfg.total_env_steps // EVALUATIONS
+    if between > interval and "evaluation_interval_env_steps" not in given:
         free["evaluation_interval_env_steps"] = interval
     return dataclasses.replace(cfg, **free)
 

@@ -26,6 +26,11 @@ EVALUATIONS = 20  # of a run whose config names no interval
 EXPLORED = ("learning_rate", "clip_range", "entropy_coef")  # where an algorithm has them
 
 
+def evaluation_interval(cfg: RunConfig) -> int:
+    """Env steps between two evaluations of a run."""
+    return cfg.evaluation_interval_env_steps or max(1, cfg.total_env_steps // EVALUATIONS)
+
+
 def config_for_pbt(cfg: RunConfig, interval: int, given: Collection[str] = ()) -> RunConfig:
     """A config whose numbers population-based training may change.
 
@@ -46,8 +51,7 @@ def config_for_pbt(cfg: RunConfig, interval: int, given: Collection[str] = ()) -
                 "training, whose members go on to the end and find schedules themselves. Leave it "
                 "out."
             )
-    between = cfg.evaluation_interval_env_steps or cfg.total_env_steps // EVALUATIONS
-    if between > interval and "evaluation_interval_env_steps" not in given:
+    if evaluation_interval(cfg) > interval and "evaluation_interval_env_steps" not in given:
         free["evaluation_interval_env_steps"] = interval
     return dataclasses.replace(cfg, **free)
 

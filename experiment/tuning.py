@@ -16,6 +16,7 @@ from kytolly.agent.algorithms import make_config
 from kytolly.config.fields import MAX_SEED
 from kytolly.config.run import RunConfig
 from kytolly.config.search_space import Between, Choice
+from kytolly.experiment.pbt import evaluation_interval
 from kytolly.experiment.plots import Setting, TrialSummary, plot_trials
 from kytolly.experiment.processes import ChildRun, Report, Start, run_children
 from kytolly.experiment.study import (
@@ -34,7 +35,6 @@ from kytolly.record.run_folder import yaml_text
 if TYPE_CHECKING:
     import optuna
 
-EVALUATIONS = 20  # of a run, where its config names no interval
 STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed"}
 
 Space = Mapping[str, Between | Choice]
@@ -251,10 +251,8 @@ class TrialRuns:
 
     def tell_evaluation(self, name: str, env_steps: int, value: float) -> None:
         """Tell the study what a trial's evaluation gave after so many env steps."""
-        interval = self.config.evaluation_interval_env_steps
-        interval = interval or max(1, self.config.total_env_steps // EVALUATIONS)
         if math.isfinite(value):
-            self.asked[name].report(value, env_steps // interval)
+            self.asked[name].report(value, env_steps // evaluation_interval(self.config))
 
     def _end_child(self, child: ChildRun) -> None:
         """Tell the study how a trial ended; what is wrong at once is wrong for all."""

@@ -32,6 +32,7 @@ USES = tuple(itertools.product(SCALES, MARGINS))
 FUSIONS = (0.0, 0.25, 0.5, 1.0, 2.0)  # weights of the cosines that are tried
 FOLDS = 5
 UNTESTED = 0.5  # scale where no dev query tests it
+PRETRAINED_SCALE = 1.0  # of the package's network, each of whose changes its model of gains tests
 CHOICE_FILE = "choice.json"
 FEW_QUERIES = 50  # on dev: with fewer, a choice says little
 
@@ -57,15 +58,17 @@ class Choices(NamedTuple):
         fusion: Weight of the cosines; None: nothing was chosen.
         by_fusion: Choice of each weight of the cosines that was tried.
         digest: Digest of the documents that they were made for.
+        untested: Scale for a weight of the cosines that was not tried.
     """
 
     fusion: float | None
     by_fusion: dict[float, Choice]
     digest: str = ""
+    untested: float = UNTESTED
 
     def at(self, fusion: float) -> Choice:
         """The choice for searches with a weight of the cosines, even if it was not tried."""
-        return self.by_fusion.get(fusion, Choice(fusion, UNTESTED))
+        return self.by_fusion.get(fusion, Choice(fusion, self.untested))
 
 
 class HeldOut(NamedTuple):

@@ -4,11 +4,14 @@ A logistic regression says how probable it is that a document is relevant, from 
 and the embeddings say of it. The expected gain is that of nDCG@10 under these probabilities. An
 isotonic regression, fitted to queries that neither network nor regression had seen, makes of it a
 gain that comes true on average. `run_gains` fits both for a run, `search/scripts/fit_gain_model.py`
-those that come with the package.
+those that come with the package. These have a regression for each collection: where they disagree,
+the query is unlike what they learned from, and less is expected of it.
 
 Sources: Robertson 1977, "The Probability Ranking Principle in IR"; Zadrozny & Elkan 2002,
 "Transforming Classifier Scores into Accurate Multiclass Probability Estimates" (isotonic
-regression); Khattab & Zaharia 2020, "ColBERT" (the largest cosine for each word of the query).
+regression); Khattab & Zaharia 2020, "ColBERT" (the largest cosine for each word of the query);
+Lakshminarayanan, Pritzel & Blundell 2017, "Simple and Scalable Predictive Uncertainty Estimation
+using Deep Ensembles" (disagreement as doubt).
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ GAINS_FILE = "gains.npz"  # of a run
 DEPTH = 10  # documents of each ranking that are looked at, and that the metric counts
 FAR = 30  # rank of a document that is not among the first of a ranking
 WORDS = 200  # first words of a document that are compared with those of the query
+DOUBT = 0.5  # share of the regressions' standard deviation that the expected gain loses
 OPENING = 40  # of these, the ones where a title is
 WORD = re.compile(r"\w+")
 DOCUMENT_FEATURES = (
@@ -73,12 +77,12 @@ class RankedDocuments(NamedTuple):
 
 
 class GainModel(NamedTuple):
-    """A regression of relevance, and what its expected gains come to.
+    """Regressions of relevance, `M` in all, and what their expected gains come to.
 
     Attributes:
-        mean, scale: [2F] of the features.
-        weights: [2F] of the scaled features.
-        bias: [] beside them.
+        mean, scale: [M, 2F] of the features.
+        weights: [M, 2F] of the scaled features.
+        bias: [M] beside them.
         plain_from, plain_to: [k] expected gains, rising, and what they come to, with BM25 alone.
         fused_from, fused_to: [l] the same with cosines.
         margins: [2] gain from which a query is changed, with BM25 alone and with cosines.
@@ -103,6 +107,9 @@ class GainModel(NamedTuple):
         """
         try:
             model = cls(*read_arrays(path, cls._fields))
+            if model.bias.ndim == 0:  # of an earlier version, with one regression
+                one = [part[np.newaxis] for part in model[:4]]
+                model = cls(*one, *model[4:])
             model.check()
         except Exception as error:  # zipfile, zlib and numpy each have their own
             raise ValueError(
@@ -121,7 +128,8 @@ class GainModel(NamedTuple):
         """Refuse arrays of another version, or damaged ones."""
         wide, pairs = 2 * len(DOCUMENT_FEATURES), (self[4:6], self[6:8])
         shapes = [part.shape for part in (self.mean, self.scale, self.weights)]
-        if shapes != [(wide,)] * 3 or self.bias.shape != () or self.margins.shape != (2,):
+        rows = self.bias.size
+        if shapes != [(rows, wide)] * 3 or not rows or self.margins.shape != (2,):
             raise ValueError(f"arrays of {shapes}, expected {wide} features")
         for at, to in pairs:
             if at.ndim != 1 or at.shape != to.shape or not len(at) or (np.diff(at) < 0).any():
@@ -141,9 +149,11 @@ class GainModel(NamedTuple):
         return float(np.interp(raw, self.plain_from, self.plain_to))
 
     def uncalibrated_gain(self, ranked: RankedDocuments) -> float:
-        """The gain in nDCG@10 under the probabilities of relevance."""
-        scaled = (ranked.features - self.mean) / self.scale
-        return gain_of_probabilities(special.expit(scaled @ self.weights + self.bias), ranked)
+        """The gain in nDCG@10 under the probabilities of relevance, less `DOUBT`."""
+        scaled = (ranked.features[:, np.newaxis] - self.mean) / self.scale  # [d, M, 2F]
+        scores = (scaled * self.weights).sum(axis=-1) + self.bias
+        gains = [gain_of_probabilities(column, ranked) for column in special.expit(scores).T]
+        return float(np.mean(gains) - DOUBT * np.std(gains))
 
     def margin(self, fusion: float) -> float:
         """The expected gain from which a query is changed."""

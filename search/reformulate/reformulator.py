@@ -26,7 +26,7 @@ from kytolly.search.index.metrics import Run
 from kytolly.search.index.tokens import AUTO
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.model.candidate_scorer import CandidateScorer
-from kytolly.search.reformulate.choice import Choice, Choices, read_choices
+from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice, Choices, read_choices
 from kytolly.search.reformulate.context_cache import cached_context, cached_scorer
 from kytolly.search.reformulate.device_env import used_proposals
 from kytolly.search.reformulate.gain_model import GainModel, ranked_documents
@@ -186,7 +186,8 @@ class Reformulator:
         options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
         context = for_unknown_documents(cached_context(options))
         network = cached_scorer(PRETRAINED, load_scorer)
-        return cls(context, network, Choices(None, {}), fusion, GainModel.read())
+        choices = Choices(None, {}, untested=PRETRAINED_SCALE)
+        return cls(context, network, choices, fusion, GainModel.read())
 
     def reformulate(self, text: str, top: int = 10) -> Reformulation:
         """Reformulate one query.

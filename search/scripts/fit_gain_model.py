@@ -1,9 +1,9 @@
 """Fit the model of gains that comes with the package, and see how it does on unseen collections.
 
 `python -m kytolly.search.scripts.fit_gain_model FOLDER... [--out FILE]` leaves each collection out
-once: a network that learned from the others changes its queries (as `pretrained` does), and a
-regression of relevance that learned from the others expects the gains. The table compares them with
-the true gains in searches of all documents. What is saved learned relevance from all collections;
+once: a network that learned from the others changes its queries (as `pretrained` does), and
+regressions of relevance, one for each of the others, expect the gains. The table compares them with
+the true gains in searches of all documents. What is saved has the regressions of all collections;
 its calibration is that of the gains which were expected of collections that were left out.
 """
 
@@ -18,10 +18,11 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.search.index.corpus import available_splits
-from kytolly.search.reformulate.choice import UNTESTED, Choice
+from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice
 from kytolly.search.reformulate.gain_fitting import (
     Change,
     calibration,
+    ensemble,
     fit_relevance,
     gain_test,
     judged_change,
@@ -56,7 +57,7 @@ def changes_of(context: SearchContext, queries: Sequence[Query], network: NumpyS
         for query in queries
     ]
     for fusion in FUSIONS:
-        choice = Choice(fusion, UNTESTED)
+        choice = Choice(fusion, PRETRAINED_SCALE)
         weights, expected = scaled_proposals(network, bare, context.rules, choice)
         rows = zip(bare, weights, expected.tolist(), strict=True)
         plans = [query_plan(query, row, gain, choice) for query, row, gain in rows]
@@ -69,13 +70,13 @@ def changes_of(context: SearchContext, queries: Sequence[Query], network: NumpyS
 
 def fit_gains(collections: Mapping[str, Changes]) -> GainModel:
     """The model of all collections; prints how it does on each when that one is left out."""
-    pooled = {
-        name: [change for of_fusion in changes.values() for change in of_fusion]
+    regressions = {
+        name: fit_relevance([[change for of_fusion in changes.values() for change in of_fusion]])
         for name, changes in collections.items()
     }
     models = {
-        name: fit_relevance([other for left, other in pooled.items() if left != name])
-        for name in pooled
+        name: ensemble([other for left, other in regressions.items() if left != name])
+        for name in regressions
     }
     margins, points = [], []
     for fusion in FUSIONS:
@@ -98,7 +99,7 @@ def fit_gains(collections: Mapping[str, Changes]) -> GainModel:
             tested = gain_test(expected[part], gain[part], margins[-1])
             print(f"{name:<12} {fusion:g} cosines: {tested.text()}", flush=True)
         print(f"margin {margins[-1]:.4f}", flush=True)
-    model = fit_relevance(list(pooled.values()))
+    model = ensemble(list(regressions.values()))
     return GainModel(*model[:4], *points, margins=np.array(margins))
 
 

@@ -8,6 +8,7 @@ import pytest
 from kytolly.search.reformulate.gain_fitting import (
     Change,
     calibration,
+    ensemble,
     fit_relevance,
     gain_test,
     logistic_regression,
@@ -28,10 +29,10 @@ WIDE = 2 * len(DOCUMENT_FEATURES)
 
 def model(margins=(0.0, 0.0), points=(-1.0, 1.0), to=(-1.0, 1.0)):
     return GainModel(
-        mean=np.zeros(WIDE),
-        scale=np.ones(WIDE),
-        weights=np.eye(WIDE)[DOCUMENT_FEATURES.index("score after")],
-        bias=np.array(0.0),
+        mean=np.zeros((1, WIDE)),
+        scale=np.ones((1, WIDE)),
+        weights=np.eye(WIDE)[[DOCUMENT_FEATURES.index("score after")]],
+        bias=np.zeros(1),
         plain_from=np.array(points),
         plain_to=np.array(to),
         fused_from=np.array([-1.0, 1.0]),
@@ -72,22 +73,41 @@ def test_expected_gains_are_calibrated_for_each_kind_of_search():
     assert model((0.1, 0.2)).margin(0.0) == 0.1 and model((0.1, 0.2)).margin(0.5) == 0.2
 
 
+def test_what_regressions_disagree_on_is_expected_less_of():
+    certain, doubtful = model(), model()._replace(bias=np.array([-math.log(3.0)]))
+    found = ranked(np.zeros((2, WIDE)), [1.0, 0.0], [1.0, 0.5])
+    # Probabilities 0.5 and 0.25, of both documents: gains 0.5 * 0.5 / 1 and 0.25 * 0.5 / 1.
+    assert doubtful.uncalibrated_gain(found) == pytest.approx(0.125)
+    both = ensemble([certain, doubtful])
+    # Their mean is 0.1875, and their standard deviation 0.0625, half of which is lost.
+    assert both.uncalibrated_gain(found) == pytest.approx(0.1875 - 0.5 * 0.0625)
+    assert ensemble([doubtful] * 3).uncalibrated_gain(found) == pytest.approx(0.125)
+
+
 def test_a_model_is_saved_whole(tmp_path):
     model().save(tmp_path / "gains.npz")
     for one, other in zip(GainModel.read(tmp_path / "gains.npz"), model(), strict=True):
         np.testing.assert_array_equal(one, other)
     packaged = GainModel.read()
-    assert packaged.weights.shape == (WIDE,) and (packaged.margins >= 0).all()
+    assert packaged.weights.shape == (6, WIDE) and (packaged.margins >= 0).all()
     for points in (packaged.plain_from, packaged.plain_to, packaged.fused_from, packaged.fused_to):
         assert (np.diff(points) >= 0).all()
+
+
+def test_a_model_of_an_earlier_version_had_one_regression(tmp_path):
+    earlier = [part[0] for part in model()[:4]]
+    GainModel(*earlier, *model()[4:]).save(tmp_path / "gains.npz")
+    for one, other in zip(GainModel.read(tmp_path / "gains.npz"), model(), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(
     "damage",
     [
-        {"weights": np.zeros(WIDE - 1)},
-        {"bias": np.array(np.nan)},
-        {"scale": np.zeros(WIDE)},
+        {"weights": np.zeros((1, WIDE - 1))},
+        {"weights": np.zeros((2, WIDE))},
+        {"bias": np.array([np.nan])},
+        {"scale": np.zeros((1, WIDE))},
         {"fused_from": np.array([1.0, 0.0])},
         {"plain_to": np.array([0.0])},
         {"margins": np.zeros(3)},

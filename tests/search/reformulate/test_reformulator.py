@@ -19,7 +19,7 @@ from kytolly.search.index.exports import weight_text
 from kytolly.search.index.metrics import per_query
 from kytolly.search.index.trec import read_run
 from kytolly.search.reformulate import search
-from kytolly.search.reformulate.choice import UNTESTED, Choice, Choices, proposals
+from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice, Choices, proposals
 from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
 from kytolly.search.reformulate.options import read_options
 from kytolly.search.reformulate.reformulator import (
@@ -199,7 +199,7 @@ def test_the_network_of_the_package_needs_no_judgment(collection, tmp_path, ever
     bare = shutil.copytree(collection, tmp_path / "bare")
     shutil.rmtree(bare / "qrels")
     found = Reformulator.pretrained(bare)
-    assert found.fusion == 1.0 and found.choices.at(1.0).scale == UNTESTED
+    assert found.fusion == 1.0 and found.choices.at(1.0).scale == PRETRAINED_SCALE
     one = found.reformulate("key12 noise1")
     assert one.added and one.lowered == () and len(one.after) == 10
     assert Reformulator.pretrained(bare, fusion=0.0).reformulate("zzz").after == ()

@@ -205,6 +205,11 @@ def evidence_text(summary: Mapping[str, Any]) -> str:
     ]
     if not parts:
         return f"used at {summary['scale']:g} of the proposed weights, and tested on no query"
+    if not summary["tried"]:
+        return (
+            f"nothing that was learned helps beyond chance: the network of the package gains "
+            f"{' and '.join(parts)}, where its model of gains expects that a change pays"
+        )
     where = "dev" if summary["evidence"][0]["split"] == "dev" else "train"
     return (
         f"gain {' and '.join(parts)} that its network did not learn from, at "

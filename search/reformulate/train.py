@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,12 @@ from kytolly.search.index.training_queries import synthetic_collection
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import (
     HeldOut,
+    Selection,
     read_choices,
     write_choices,
 )
 from kytolly.search.reformulate.device_env import DeviceQueries
-from kytolly.search.reformulate.gain_model import GainModel
+from kytolly.search.reformulate.gain_model import GAINS_FILE, GainModel
 from kytolly.search.reformulate.held_out import test_metrics
 from kytolly.search.reformulate.network import (
     NumpyScorer,
@@ -40,16 +41,27 @@ from kytolly.search.reformulate.network import (
     load_pretrained,
     pretrained_digests,
 )
-from kytolly.search.reformulate.options import ReformulationOptions
-from kytolly.search.reformulate.ppo_training import COLLECTION, save_search, train_with_ppo
+from kytolly.search.reformulate.options import ReformulationOptions, write_options
+from kytolly.search.reformulate.package_network import package_selections
+from kytolly.search.reformulate.ppo_training import (
+    COLLECTION,
+    resolved_options,
+    save_search,
+    train_with_ppo,
+)
 from kytolly.search.reformulate.query import CANDIDATE_FEATURES, skip_report
-from kytolly.search.reformulate.reformulator import Reformulator
+from kytolly.search.reformulate.reformulator import (
+    OPTIONS_FILE,
+    Reformulator,
+    for_unknown_documents,
+)
 from kytolly.search.reformulate.report import phase_rows, write_phases
 from kytolly.search.reformulate.run_gains import fit_run_gains, save_gains
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.selection import (
     confirm_selections,
     dev_sample,
+    evidence_text,
     judged_fusion,
     make_choice,
     selection_summary,
@@ -244,6 +256,11 @@ def train_network(
             summary["gains"] = save_gains(gains, folder.path, options.retrieval.metric)
     if preparation.train is None:
         save_search(context, folder.path)
+    if begin is not None and not any(one.choice.scale for one in chosen.values()):
+        with context.phases.measure("choice"):
+            of_package = use_package(preparation, chosen, begin, unseen is None, folder.path)
+        if of_package is not None:
+            name, network, chosen = "pretrained", begin, of_package
     save_network(network, folder.path)
     write_choices(
         folder.path,
@@ -259,6 +276,42 @@ def train_network(
         "network": name,
         "choices": {kind: selection_summary(selection) for kind, selection in chosen.items()},
     }, network
+
+
+def use_package(
+    preparation: Preparation,
+    chosen: Mapping[str, Selection],
+    network: CandidateScorer,
+    learned: bool,
+    folder: Path,
+) -> dict[str, Selection] | None:
+    """Choices that use the network of the package in place of those that change nothing.
+
+    Args:
+        preparation: Its context becomes that of unknown documents.
+        chosen: Choices that change nothing.
+        network: The network of the package.
+        learned: Whether it learned from the train queries.
+        folder: The run's folder, where the options and the model of gains are written.
+
+    Returns:
+        None where it does not help on held-out queries either.
+    """
+    tables = {"dev": preparation.dev, "train": None if learned else preparation.train}
+    held_out = {
+        split: table.number[:EVALUATED] for split, table in tables.items() if table is not None
+    }
+    context = for_unknown_documents(preparation.context)
+    fusions = {kind: one.choice.fusion for kind, one in chosen.items()}
+    found = package_selections(context, network, 0, fusions, held_out)
+    if found is None:
+        return None
+    preparation.context = context
+    write_options(folder / OPTIONS_FILE, resolved_options(context))
+    GainModel.read().save(folder / GAINS_FILE)
+    for one in dict.fromkeys(found.values()):
+        context.phases.say(evidence_text(selection_summary(one)))
+    return found
 
 
 def learn(

@@ -17,4 +17,4 @@ def own_cache(tmp_path_factory):
 def every_change_pays(monkeypatch):
     """`pretrained` changes all queries, whatever gain is expected."""
     model = GainModel.read()._replace(margins=np.array([-9.0, -9.0]))
-    monkeypatch.setattr(GainModel, "read", lambda: model)
+    monkeypatch.setattr(GainModel, "read", lambda path=None: model)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -35,6 +35,7 @@ AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an a
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
 MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
 TABLE_STEPS = 1  # exact, whoever acted
+IMAGES = {"n_step": 1, "updates_per_interval": 8}  # more unlearn what images and grids had taught
 MEMORY_STEPS = 16  # of a sequence
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
@@ -72,7 +73,8 @@ class DQNConfig(RunConfig):
     )
     gamma: Share = setting(0.99, "discount per env step, not per n-step row")
     n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
-        Default(MLP_STEPS), "rewards that are summed before bootstrapping; 1 with a table"
+        Default(MLP_STEPS),
+        "rewards that are summed before bootstrapping; 1 with a table, images or grids",
     )
     cut_at_exploration: bool = setting(
         True, "sum no reward that follows a later random action, as the values suppose none"
@@ -95,7 +97,10 @@ class DQNConfig(RunConfig):
     train_interval_env_steps: EnvSteps = setting(
         32, "env steps before each learning phase, rounded to whole steps of all environments"
     )
-    updates_per_interval: _Updates = setting(24, "updates after each train interval")
+    updates_per_interval: _Updates = setting(
+        Default(24),
+        "updates after each train interval; 8 where observations are images or grids",
+    )
     acting_interval_env_steps: EnvSteps | None = setting(
         None,
         "env steps that the host loop acts with the same weights, in whole train intervals; none: "
@@ -201,7 +206,7 @@ class DQNConfig(RunConfig):
             )
 
     def fitted_to(self, spec: EnvSpec) -> RunConfig:
-        """As in the parent; `auto` becomes `table` where observations are one of a few states."""
+        """As in the parent; `auto` becomes `table` for numbered states, and images learn slower."""
         if self.network == "table" and not spec.has_states:
             raise ValueError(
                 f"network is 'table', and an observation of {spec.name} is not one of a few "
@@ -209,8 +214,11 @@ class DQNConfig(RunConfig):
             )
         can = self.outputs_per_action == 1 and not self.noisy and not self.normalize_observations
         plain = self.network == "auto" and self.memory is None and self.hidden_units == HIDDEN_UNITS
-        as_table = {"network": "table"} if spec.has_states and can and plain else {}
-        return RunConfig.fitted_to(dataclasses.replace(self, **as_table), spec)
+        fitted: dict[str, Any] = {"network": "table"} if spec.has_states and can and plain else {}
+        entries = spec.obs.values() if isinstance(spec.obs, dict) else [spec.obs]
+        if self.memory is None and any(len(entry.shape) > 2 for entry in entries):
+            fitted |= {k: v for k, v in IMAGES.items() if isinstance(getattr(self, k), Default)}
+        return RunConfig.fitted_to(dataclasses.replace(self, **fitted), spec)
 
     @property
     def mix(self) -> float:

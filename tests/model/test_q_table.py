@@ -82,6 +82,22 @@ def test_a_numbered_state_gets_a_table_where_the_algorithm_can(cfg, network, n_s
     assert vector.normalize_observations is True
 
 
+@pytest.mark.parametrize("shape", [[10, 10, 4], [84, 84, 1]])
+def test_images_and_grids_are_learned_from_less_often(shape):
+    spec = one_state(())._replace(obs=tf.TensorSpec(shape, tf.uint8))
+    fitted = DQNConfig().fitted_to(spec)
+    assert (fitted.n_step, fitted.updates_per_interval) == (1, 8)
+    assert fitted.fitted_to(spec) == fitted  # a resumed run asks again
+    entries = spec._replace(obs={"map": spec.obs, "speed": tf.TensorSpec([2])})
+    assert DQNConfig().fitted_to(entries).n_step == 1
+    given = DQNConfig(n_step=5, updates_per_interval=24).fitted_to(spec)
+    assert (given.n_step, given.updates_per_interval) == (5, 24)
+    stacked = one_state(())._replace(obs=tf.TensorSpec([4, 3], tf.float32))
+    for vectors in (one_state(()), stacked):
+        fitted = DQNConfig().fitted_to(vectors)
+        assert (fitted.n_step, fitted.updates_per_interval) == (5, 24)
+
+
 def test_several_numbers_are_no_state():
     pair = (("", Encoding((2,), (2, 1), (0, 0))),)
     assert DQNConfig().fitted_to(one_state(pair)).network == "auto"

@@ -14,6 +14,7 @@ from scipy import optimize, special
 
 from kytolly.search.reformulate.gain_model import (
     DEPTH,
+    REGRESSION,
     GainModel,
     RankedDocuments,
     discounts,
@@ -130,14 +131,22 @@ def fit_relevance(parts: Sequence[Sequence[Change]]) -> GainModel:
         (features - mean) / scale, relevant, weight / weight.mean(), DECAY
     )
     line = np.array([-1.0, 1.0])
-    regression = (mean[np.newaxis], scale[np.newaxis], weights[np.newaxis], np.array([bias]))
-    return GainModel(*regression, *(line,) * 4, margins=np.zeros(2))
+    return GainModel(
+        mean[np.newaxis],
+        scale[np.newaxis],
+        weights[np.newaxis],
+        np.array([bias]),
+        *(line,) * 4,
+        margins=np.zeros(2),
+    )
 
 
 def ensemble(models: Sequence[GainModel]) -> GainModel:
     """The regressions of several models in one, whose gains are not calibrated."""
-    regressions = [np.concatenate(parts) for parts in zip(*(m[:4] for m in models), strict=True)]
-    return GainModel(*regressions, *models[0][4:])
+    regressions = {
+        name: np.concatenate([getattr(model, name) for model in models]) for name in REGRESSION
+    }
+    return models[0]._replace(**regressions)
 
 
 def logistic_regression(

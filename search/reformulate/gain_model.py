@@ -39,6 +39,7 @@ WORDS = 200  # first words of a document that are compared with those of the que
 DOUBT = 0.5  # share of the regressions' standard deviation that the expected gain loses
 OPENING = 40  # of these, the ones where a title is
 WORD = re.compile(r"\w+")
+REGRESSION = ("mean", "scale", "weights", "bias")  # of a `GainModel`
 DOCUMENT_FEATURES = (
     "score before",
     "score after",
@@ -108,8 +109,8 @@ class GainModel(NamedTuple):
         try:
             model = cls(*read_arrays(path, cls._fields))
             if model.bias.ndim == 0:  # of an earlier version, with one regression
-                one = [part[np.newaxis] for part in model[:4]]
-                model = cls(*one, *model[4:])
+                one = {name: getattr(model, name)[np.newaxis] for name in REGRESSION}
+                model = model._replace(**one)
             model.check()
         except Exception as error:  # zipfile, zlib and numpy each have their own
             raise ValueError(

@@ -19,6 +19,8 @@ from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.selection import Sample, gains_of_weights, mined_queries
 
+LEAST = 30  # held-out queries, below which not even the sign of a mean says something
+
 
 def package_selections(
     context: SearchContext,
@@ -37,7 +39,7 @@ def package_selections(
         held_out: Split -> places of its queries that the network did not learn from.
 
     Returns:
-        None where no kind of search gains, or no query was held out.
+        None where no kind of search gains, or fewer than `LEAST` queries were held out.
     """
     scorer = NumpyScorer(network)
     samples = []
@@ -45,7 +47,7 @@ def package_selections(
         queries = mined_queries(context, split, numbers)
         if queries:
             samples.append(Sample(split, queries, [scorer], np.zeros(len(queries), np.int64)))
-    if not samples:
+    if sum(len(sample.queries) for sample in samples) < LEAST:
         return None
     found = {
         kind: _selection(context, network, place, fusion, samples)

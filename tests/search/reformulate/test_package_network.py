@@ -25,14 +25,14 @@ def with_embeddings():
 def test_it_is_used_where_held_out_queries_gain(collection, every_change_pays):
     prepared = prepare(make_options(collection, RETRIEVAL), lambda line: None)
     context, network = for_unknown_documents(prepared.context), load_pretrained()
-    held_out = {"dev": prepared.dev.number, "train": prepared.train.number[:5]}
+    held_out = {"dev": prepared.dev.number, "train": prepared.train.number[:20]}
     fusions = {"plain": 0.0, "fused": 0.5}
     found = package_selections(context, network, 3, fusions, held_out)
     chosen = found["fused"]
     assert chosen.choice == Choice(0.5, PRETRAINED_SCALE) and chosen.network == 3
     assert [(part.split, part.queries) for part in chosen.evidence] == [
         ("dev", len(prepared.dev.number)),
-        ("train", 5),
+        ("train", 20),
     ]
     total = sum(part.queries * part.gain for part in chosen.evidence)
     count = sum(part.queries for part in chosen.evidence)
@@ -44,11 +44,21 @@ def test_it_is_left_alone_where_they_lose_or_nothing_pays(collection, monkeypatc
     found = prepare(make_options(collection, RETRIEVAL), lambda line: None)
     context, network = for_unknown_documents(found.context), load_pretrained()
     fusions = {"plain": 0.0, "fused": 1.0}
-    assert package_selections(context, network, 0, fusions, {}) is None
     nothing_pays = GainModel.read()._replace(margins=np.array([9.0, 9.0]))
     monkeypatch.setattr(GainModel, "read", lambda: nothing_pays)
-    held_out = {"dev": found.dev.number}
+    held_out = {"dev": found.dev.number, "train": found.train.number}
     assert package_selections(context, network, 0, fusions, held_out) is None
+
+
+def test_few_held_out_queries_say_nothing(collection, every_change_pays):
+    found = prepare(make_options(collection, RETRIEVAL), lambda line: None)
+    context, network = for_unknown_documents(found.context), load_pretrained()
+    dev, train_queries = found.dev.number[:10], found.train.number
+    for count, used in ((20, True), (19, False)):
+        held_out = {"dev": dev, "train": train_queries[:count]}
+        found = package_selections(context, network, 0, {"fused": 0.5}, held_out)
+        assert (found is not None) == used
+    assert package_selections(context, network, 0, {"fused": 0.5}, {}) is None
 
 
 def test_a_run_that_learned_nothing_is_that_of_the_package(

@@ -11,60 +11,45 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice, Choices, Evidence, Selection
 from kytolly.search.reformulate.gain_model import GainModel
 from kytolly.search.reformulate.network import NumpyScorer
 from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.search import SearchContext
-from kytolly.search.reformulate.selection import Sample, gains_of_weights, mined_queries
+from kytolly.search.reformulate.selection import Sample, gains_of_weights
 
 LEAST = 30  # held-out queries, below which not even the sign of a mean says something
 
 
 def package_selections(
     context: SearchContext,
-    network: CandidateScorer,
-    place: int,
+    network: NumpyScorer,
     fusions: Mapping[str, float],
-    held_out: Mapping[str, np.ndarray],
+    samples: Sequence[Sample],
 ) -> dict[str, Selection] | None:
-    """Choices that use the network of the package, where it loses nothing on held-out queries.
+    """Choices that use the network of the package, where it gains on held-out queries.
 
     Args:
         context: The collection, searched as by `for_unknown_documents`.
         network: The network of the package.
-        place: Its place among the run's networks.
         fusions: Kind of search -> weight of the cosines.
-        held_out: Split -> places of its queries that the network did not learn from.
+        samples: Queries that the network did not learn from.
 
     Returns:
         None where no kind of search gains, or fewer than `LEAST` queries were held out.
     """
-    scorer = NumpyScorer(network)
-    samples = []
-    for split, numbers in held_out.items():
-        queries = mined_queries(context, split, numbers)
-        if queries:
-            samples.append(Sample(split, queries, [scorer], np.zeros(len(queries), np.int64)))
     if sum(len(sample.queries) for sample in samples) < LEAST:
         return None
+    choices, gains = Choices(None, {}, untested=PRETRAINED_SCALE), GainModel.read()
     found = {
-        kind: _selection(context, network, place, fusion, samples)
+        kind: _selection(Reformulator(context, network, choices, fusion, gains), samples)
         for kind, fusion in fusions.items()
     }
     return found if any(one.choice.scale for one in found.values()) else None
 
 
-def _selection(
-    context: SearchContext,
-    network: CandidateScorer,
-    place: int,
-    fusion: float,
-    samples: Sequence[Sample],
-) -> Selection:
-    choices = Choices(None, {}, untested=PRETRAINED_SCALE)
-    reformulator = Reformulator(context, network, choices, fusion, GainModel.read())
+def _selection(reformulator: Reformulator, samples: Sequence[Sample]) -> Selection:
+    context, fusion = reformulator.context, reformulator.fusion
     gains, changed, evidence = [], [], []
     for sample in samples:
         numbers = [query.number for query in sample.queries]
@@ -77,7 +62,7 @@ def _selection(
     scale = PRETRAINED_SCALE if gain > 0.0 else 0.0
     return Selection(
         choice=Choice(fusion, scale),
-        network=place,
+        network=0,
         tried=0,
         chance=1.0,
         dev_gain=evidence[0].gain,

@@ -258,7 +258,8 @@ def train_network(
         save_search(context, folder.path)
     if begin is not None and not any(one.choice.scale for one in chosen.values()):
         with context.phases.measure("choice"):
-            of_package = use_package(preparation, chosen, begin, unseen is None, folder.path)
+            not_learned = held_out.get("pretrained")
+            of_package = use_package(preparation, chosen, begin, not_learned, folder.path)
         if of_package is not None:
             name, network, chosen = "pretrained", begin, of_package
     save_network(network, folder.path)
@@ -282,7 +283,7 @@ def use_package(
     preparation: Preparation,
     chosen: Mapping[str, Selection],
     network: CandidateScorer,
-    learned: bool,
+    held_out: HeldOut | None,
     folder: Path,
 ) -> dict[str, Selection] | None:
     """Choices that use the network of the package in place of those that change nothing.
@@ -291,19 +292,16 @@ def use_package(
         preparation: Its context becomes that of unknown documents.
         chosen: Choices that change nothing.
         network: The network of the package.
-        learned: Whether it learned from the train queries.
+        held_out: The train queries; None: there are none that it did not learn from.
         folder: The run's folder, where the options and the model of gains are written.
 
     Returns:
         None where it does not help on held-out queries either.
     """
-    tables = {"dev": preparation.dev, "train": None if learned else preparation.train}
-    held_out = {
-        split: table.number[:EVALUATED] for split, table in tables.items() if table is not None
-    }
-    context = for_unknown_documents(preparation.context)
+    context, scorer = for_unknown_documents(preparation.context), NumpyScorer(network)
+    samples = (dev_sample(context, scorer, preparation.dev), train_sample(context, held_out, None))
     fusions = {kind: one.choice.fusion for kind, one in chosen.items()}
-    found = package_selections(context, network, 0, fusions, held_out)
+    found = package_selections(context, scorer, fusions, [*filter(None, samples)])
     if found is None:
         return None
     preparation.context = context

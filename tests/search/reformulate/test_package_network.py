@@ -7,10 +7,11 @@ from kytolly.search import Reformulator
 from kytolly.search.reformulate import train as train_module
 from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice, Selection
 from kytolly.search.reformulate.gain_model import GainModel
-from kytolly.search.reformulate.network import load_pretrained
+from kytolly.search.reformulate.network import NumpyScorer, load_pretrained
 from kytolly.search.reformulate.package_network import package_selections
 from kytolly.search.reformulate.reformulator import for_unknown_documents
 from kytolly.search.reformulate.report import lines as report_lines
+from kytolly.search.reformulate.selection import Sample, mined_queries
 from kytolly.search.reformulate.train import prepare, train
 from tests.search.reformulate.tiny_collection import make_options, write_collection
 
@@ -22,14 +23,22 @@ def with_embeddings():
     pytest.importorskip("wordllama")
 
 
+def sample(context, network, split, numbers):
+    queries = mined_queries(context, split, numbers)
+    return Sample(split, queries, [network], np.zeros(len(queries), np.int64))
+
+
 def test_it_is_used_where_held_out_queries_gain(collection, every_change_pays):
     prepared = prepare(make_options(collection, RETRIEVAL), lambda line: None)
-    context, network = for_unknown_documents(prepared.context), load_pretrained()
-    held_out = {"dev": prepared.dev.number, "train": prepared.train.number[:20]}
+    context, network = for_unknown_documents(prepared.context), NumpyScorer(load_pretrained())
+    samples = [
+        sample(context, network, "dev", prepared.dev.number),
+        sample(context, network, "train", prepared.train.number[:20]),
+    ]
     fusions = {"plain": 0.0, "fused": 0.5}
-    found = package_selections(context, network, 3, fusions, held_out)
+    found = package_selections(context, network, fusions, samples)
     chosen = found["fused"]
-    assert chosen.choice == Choice(0.5, PRETRAINED_SCALE) and chosen.network == 3
+    assert chosen.choice == Choice(0.5, PRETRAINED_SCALE) and chosen.network == 0
     assert [(part.split, part.queries) for part in chosen.evidence] == [
         ("dev", len(prepared.dev.number)),
         ("train", 20),
@@ -42,23 +51,29 @@ def test_it_is_used_where_held_out_queries_gain(collection, every_change_pays):
 
 def test_it_is_left_alone_where_they_lose_or_nothing_pays(collection, monkeypatch):
     found = prepare(make_options(collection, RETRIEVAL), lambda line: None)
-    context, network = for_unknown_documents(found.context), load_pretrained()
+    context, network = for_unknown_documents(found.context), NumpyScorer(load_pretrained())
     fusions = {"plain": 0.0, "fused": 1.0}
     nothing_pays = GainModel.read()._replace(margins=np.array([9.0, 9.0]))
     monkeypatch.setattr(GainModel, "read", lambda: nothing_pays)
-    held_out = {"dev": found.dev.number, "train": found.train.number}
-    assert package_selections(context, network, 0, fusions, held_out) is None
+    samples = [
+        sample(context, network, "dev", found.dev.number),
+        sample(context, network, "train", found.train.number),
+    ]
+    assert package_selections(context, network, fusions, samples) is None
 
 
 def test_few_held_out_queries_say_nothing(collection, every_change_pays):
     found = prepare(make_options(collection, RETRIEVAL), lambda line: None)
-    context, network = for_unknown_documents(found.context), load_pretrained()
+    context, network = for_unknown_documents(found.context), NumpyScorer(load_pretrained())
     dev, train_queries = found.dev.number[:10], found.train.number
     for count, used in ((20, True), (19, False)):
-        held_out = {"dev": dev, "train": train_queries[:count]}
-        found = package_selections(context, network, 0, {"fused": 0.5}, held_out)
+        samples = [
+            sample(context, network, "dev", dev),
+            sample(context, network, "train", train_queries[:count]),
+        ]
+        found = package_selections(context, network, {"fused": 0.5}, samples)
         assert (found is not None) == used
-    assert package_selections(context, network, 0, {"fused": 0.5}, {}) is None
+    assert package_selections(context, network, {"fused": 0.5}, []) is None
 
 
 def test_a_run_that_learned_nothing_is_that_of_the_package(

@@ -17,12 +17,16 @@ if TYPE_CHECKING:  # what an algorithm does not need is not loaded for it
     from kytolly.agent.acting import HostObs
     from kytolly.config.dqn import DQNConfig
     from kytolly.config.pqn import PQNConfig
+    from kytolly.policy.batch import Rollout
 
     HostParams = Callable[..., np.ndarray]  # [E, *obs] -> [E, P], of a noisy network with its noise
 
 
 ROUNDING = 1e-6  # by which epsilon may miss its end
 REPEATS = (1, 1, 1, 2, 4, 8, 16, 32)  # steps that random actions may last, equally likely
+# While all rewards were the same, nothing says which actions are better: random ones go farther.
+SEARCHING_REPEATS = (8, 8, 16, 16, 16, 32, 32, 32)
+SEARCHING_EPSILON = 0.2  # at least
 
 
 class Exploration(Protocol):
@@ -36,6 +40,10 @@ class Exploration(Protocol):
     gives_explored: bool  # `explored` says which actions were random
     metric_names: tuple[str, ...]
     final_state: np.ndarray  # as `state` when exploration has fallen
+
+    def observe(self, rollout: Rollout) -> None:
+        """Take note of what was seen."""
+        ...
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
         """[L] float32 what exploration depends on after so many env steps: its metrics."""
@@ -85,13 +93,15 @@ def deciding_steps(steps: int, repeats: Any) -> Any:
     return np.arange(steps) // repeats * repeats
 
 
-class EpsilonGreedy:
+class EpsilonGreedy(tf.Module):
     """The best action, or with probability epsilon any one: epsilon is 1 until learning begins.
 
     The params of `distribution` are action values, one for each action. Whether to explore, and by
     which action, holds for `exploration_repeat` steps of a rollout; without that number for one of
-    `REPEATS`, drawn for each rollout and environment, until epsilon has fallen. Where actions are
-    masked, what holds is a place among those that are allowed.
+    `REPEATS`, drawn for each rollout and environment, until epsilon has fallen. While all rewards
+    were the same it does not fall below `SEARCHING_EPSILON`, and the number is one of
+    `SEARCHING_REPEATS`. Where actions are masked, what holds is a place among those that are
+    allowed.
 
     Source: Dabney, Ostrovski & Barreto 2020, arXiv:2006.01782, "Temporally-Extended epsilon-Greedy
     Exploration", with lengths that end with the rollout.
@@ -114,15 +124,30 @@ class EpsilonGreedy:
             distribution: Reads the values.
             schedule: Of epsilon once learning has begun, in place of the config's linear fall.
         """
+        super().__init__(name="epsilon_greedy")
         self.cfg, self.distribution, self.schedule = cfg, distribution, schedule
         self.num_actions = distribution.num_params
         self.gives_explored = cfg.cuts_n_step
-        self.final_state = np.array([cfg.epsilon_final])  # as `state` when exploration has fallen
         lowest = cfg.epsilon_final if schedule is None else schedule.least
         self.falls_above = float(lowest) + ROUNDING  # epsilon, while it falls
+        self.rewards: tf.Variable | None = None  # the lowest and the highest seen
+        if schedule is None and cfg.exploration_repeat is None and not cfg.noisy:
+            self.rewards = tf.Variable([np.inf, -np.inf], trainable=False, name="rewards")
+            self.metric_names = ("epsilon", "searching")
+        # As `state` when exploration has fallen.
+        self.final_state = np.array([cfg.epsilon_final, 0.0])[: len(self.metric_names)]
+
+    def observe(self, rollout: Rollout) -> None:
+        """Take note of its rewards; those after a termination are 0."""
+        if self.rewards is not None:
+            after = tf.where(rollout.discount > 0.0, rollout.reward, 0.0)
+            lowest = tf.reduce_min(tf.minimum(rollout.reward, after))
+            highest = tf.reduce_max(tf.maximum(rollout.reward, after))
+            old = self.rewards[0], self.rewards[1]
+            self.rewards.assign([tf.minimum(old[0], lowest), tf.maximum(old[1], highest)])
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
-        """[1] epsilon after so many env steps; the values of `metric_names`."""
+        """[L] epsilon after so many env steps, and 1 while it searches; see `metric_names`."""
         cfg, learned = self.cfg, env_steps - self.cfg.first_update_env_steps
         if self.schedule is not None:
             scheduled = self.schedule(env_steps)
@@ -130,24 +155,31 @@ class EpsilonGreedy:
             scheduled = linear_schedule(
                 cfg.epsilon_start, cfg.epsilon_final, cfg.exploration_env_steps, learned
             )
-        return tf.where(learned < 0, 1.0, scheduled)[tf.newaxis]
+        epsilon = tf.where(learned < 0, 1.0, scheduled)
+        if self.rewards is None:
+            return epsilon[tf.newaxis]
+        searches = (learned >= 0) & (self.rewards[1] <= self.rewards[0])
+        epsilon = tf.where(searches, tf.maximum(epsilon, SEARCHING_EPSILON), epsilon)
+        return tf.stack([epsilon, tf.cast(searches, tf.float32)])
 
     def noise(self, random_bits: tf.Tensor, env_steps: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """[T, E] bool whether to explore, and [T, E] random actions, from [T, E, 2] words.
 
         They are int32, or where actions are masked float32 places in [0, 1) among the allowed ones.
         """
-        repeat = self.cfg.exploration_repeat
+        repeat, state = self.cfg.exploration_repeat, self.state(env_steps)
         if repeat is None:  # by the lowest bits, of which no other number is made
             drawn = tf.cast(random_bits[0, :, 0], tf.int64) % len(REPEATS)
-            repeats = tf.gather(tf.constant(REPEATS), drawn)
-            repeats = tf.where(self.state(env_steps) > self.falls_above, repeats, 1)
+            lengths = tf.constant(REPEATS)
+            if self.rewards is not None:
+                lengths = tf.where(state[1] > 0.0, SEARCHING_REPEATS, lengths)
+            repeats = tf.where(state[0] > self.falls_above, tf.gather(lengths, drawn), 1)
             deciding = deciding_steps(random_bits.shape[0], repeats[:, tf.newaxis])
             by_env = tf.gather(tf.transpose(random_bits, [1, 0, 2]), deciding, batch_dims=1)
             random_bits = tf.transpose(by_env, [1, 0, 2])
         elif repeat > 1:
             random_bits = tf.gather(random_bits, deciding_steps(random_bits.shape[0], repeat))
-        explores = uniform(random_bits[..., 0]) < self.state(env_steps)
+        explores = uniform(random_bits[..., 0]) < state[0]
         if self.distribution.masked:
             return explores, uniform(random_bits[..., 1])
         return explores, randint(random_bits[..., 1], tf.constant(self.num_actions))
@@ -176,8 +208,9 @@ class EpsilonGreedy:
             actions = rng.integers(self.num_actions, size=shape)
         repeat = self.cfg.exploration_repeat
         if repeat is None:
-            drawn = np.array(REPEATS)[rng.integers(len(REPEATS), size=(shape[1], 1))]
-            deciding = deciding_steps(shape[0], np.where(state > self.falls_above, drawn, 1)).T
+            lengths = np.array(SEARCHING_REPEATS if state[1:].any() else REPEATS)
+            drawn = lengths[rng.integers(len(lengths), size=(shape[1], 1))]
+            deciding = deciding_steps(shape[0], np.where(state[0] > self.falls_above, drawn, 1)).T
             explores = np.take_along_axis(explores, deciding, 0)
             actions = np.take_along_axis(actions, deciding, 0)
         elif repeat > 1:

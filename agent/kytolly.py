@@ -94,6 +94,7 @@ class KytollyAgent(tf.Module):
             self.policy.optimizer.learning_rate = hyper.learning_rate
         opened, metrics = self.memory.open(rollout, self.policy)
         self.env_steps.assign_add(rollout.reward.shape.num_elements())
+        self.exploration.observe(rollout)
         latest = [self.exploration.state(self.env_steps), metrics]
         if self.policy.weights.noise_count:
             latest.append(self.policy.weights.mean_deviation()[tf.newaxis])

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kytolly.agent.acting import HostObs
     from kytolly.agent.exploration import HostParams
     from kytolly.config.ppo import PPOConfig
+    from kytolly.policy.batch import Rollout
     from kytolly.policy.distributions import Distribution
 
 Noise = TypeVar("Noise", tf.Tensor, np.ndarray)
@@ -30,6 +31,9 @@ class Sampling:
     def __init__(self, cfg: PPOConfig, distribution: Distribution):
         self.distribution, self.num_random_words = distribution, distribution.num_uniforms
         self.correlation = cfg.noise_correlation if distribution.num_scales else 0.0
+
+    def observe(self, rollout: Rollout) -> None:
+        """Nothing: the policy alone says what is drawn."""
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
         """[0]: the distribution is all there is to know."""

@@ -8,6 +8,7 @@ from kytolly.agent.sampling import correlate
 from kytolly.agent.schedules import Schedule, linear_schedule
 from kytolly.config.dqn import DQNConfig
 from kytolly.policy.action_values import ActionValues
+from kytolly.policy.batch import Rollout
 
 
 def test_linear_schedule_falls_and_stays():
@@ -87,6 +88,68 @@ def test_long_random_actions_end_where_a_schedule_does():
     bits = tf.reshape(RandomStream(0).random_bits(32 * 500 * 2), [32, 500, 2])
     actions = exploration.noise(bits, tf.constant(9_000, tf.int64))[1].numpy()
     assert not (actions == actions[0]).all(axis=0).any()
+
+
+def a_rollout(reward, discount):
+    """Two steps of two environments, of which the last has this reward and discount."""
+    rewards, discounts = np.full((2, 2), -1.0, np.float32), np.full((2, 2), 0.99, np.float32)
+    rewards[1, 1], discounts[1, 1] = reward, discount
+    return Rollout(None, None, tf.constant(rewards), tf.constant(discounts), None, None)
+
+
+@pytest.mark.parametrize("reward, discount", [(-0.5, 0.99), (-1.0, 0.0)])
+def test_epsilon_falls_to_its_end_once_rewards_differ(reward, discount):
+    """After a termination rewards are 0, which is not -1."""
+    exploration = EpsilonGreedy(DQNConfig(), ActionValues(3))
+    states = []
+    for rollout in (None, (-1.0, 0.99), (reward, discount), (-1.0, 0.99)):
+        if rollout is not None:
+            exploration.observe(a_rollout(*rollout))
+        states.append(float(exploration.state(tf.constant(40_000, tf.int64))[0]))
+    np.testing.assert_allclose(states, [0.2, 0.2, 0.04, 0.04], rtol=1e-6)
+    before = exploration.state(tf.constant(3_500, tf.int64))  # half of the fall, from 1,000 on
+    np.testing.assert_allclose(before, [0.52, 0.0], rtol=1e-6)
+
+
+def test_random_actions_last_long_while_rewards_are_the_same():
+    """Not in the warm-up, which begins before any reward was seen."""
+    exploration = EpsilonGreedy(DQNConfig(), ActionValues(3))
+    exploration.observe(a_rollout(-1.0, 0.99))
+
+    def least_repeats(env_steps):
+        """The shortest stretch of equal actions but the last, over all environments."""
+        bits = tf.reshape(RandomStream(0).random_bits(32 * 500 * 2), [32, 500, 2])
+        on_device = exploration.noise(bits, tf.constant(env_steps, tf.int64))[1].numpy()
+        state = exploration.state(tf.constant(env_steps, tf.int64)).numpy()
+        on_host = exploration.host_noise(np.random.default_rng(0), (32, 500), state)
+        on_host = np.stack([actions for _, actions in on_host])
+        changed = [np.flatnonzero((c[1:] != c[:-1]).any(axis=1)) + 1 for c in (on_device, on_host)]
+        return [each[0] for each in changed]
+
+    assert least_repeats(0) == [1, 1]
+    assert least_repeats(2_000) == least_repeats(40_000) == [8, 8]
+    exploration.observe(a_rollout(-0.5, 0.99))
+    assert least_repeats(2_000) == least_repeats(40_000) == [1, 1]
+
+
+def test_an_end_without_a_reward_says_nothing():
+    exploration = EpsilonGreedy(DQNConfig(), ActionValues(3))
+    zero = a_rollout(-1.0, 0.0)._replace(reward=tf.zeros([2, 2]))
+    exploration.observe(zero)
+    assert float(exploration.state(tf.constant(40_000, tf.int64))[0]) == pytest.approx(0.2)
+    exploration.observe(zero._replace(reward=tf.constant([[0.0, 0.0], [0.0, 1.0]])))
+    assert float(exploration.state(tf.constant(40_000, tf.int64))[0]) == pytest.approx(0.04)
+
+
+@pytest.mark.parametrize("settings", [{"exploration_repeat": 1}, {"noisy": True}])
+def test_an_exploration_that_was_asked_for_falls_in_any_case(settings):
+    exploration = EpsilonGreedy(DQNConfig(**settings), ActionValues(3))
+    exploration.observe(a_rollout(-1.0, 0.99))
+    assert float(exploration.state(tf.constant(40_000, tf.int64))[0]) == pytest.approx(0.04)
+    schedule = Schedule(np.array([1.0, 0.0]), np.array([0.1, 0.1]), total=10_000)
+    exploration = EpsilonGreedy(DQNConfig(), ActionValues(3), schedule)
+    exploration.observe(a_rollout(-1.0, 0.99))
+    assert float(exploration.state(tf.constant(9_000, tf.int64))[0]) == pytest.approx(0.1)
 
 
 def first(column):

@@ -24,7 +24,8 @@ if TYPE_CHECKING:  # what an algorithm does not need is not loaded for it
 
 ROUNDING = 1e-6  # by which epsilon may miss its end
 REPEATS = (1, 1, 1, 2, 4, 8, 16, 32)  # steps that random actions may last, equally likely
-# While all rewards were the same, nothing says which actions are better: random ones go farther.
+# While rewards hardly differ, little says which actions are better: random ones go farther.
+DIFFERENT = 10  # rewards, after which it has been found what there is to learn
 SEARCHING_REPEATS = (8, 8, 16, 16, 16, 32, 32, 32)
 SEARCHING_EPSILON = 0.2  # at least
 
@@ -98,9 +99,9 @@ class EpsilonGreedy(tf.Module):
 
     The params of `distribution` are action values, one for each action. Whether to explore, and by
     which action, holds for `exploration_repeat` steps of a rollout; without that number for one of
-    `REPEATS`, drawn for each rollout and environment, until epsilon has fallen. While all rewards
-    were the same it does not fall below `SEARCHING_EPSILON`, and the number is one of
-    `SEARCHING_REPEATS`. Where actions are masked, what holds is a place among those that are
+    `REPEATS`, drawn for each rollout and environment, until epsilon has fallen. Until `DIFFERENT`
+    rewards differed from the first it does not fall below `SEARCHING_EPSILON`, and the number is
+    one of `SEARCHING_REPEATS`. Where actions are masked, what holds is a place among those that are
     allowed.
 
     Source: Dabney, Ostrovski & Barreto 2020, arXiv:2006.01782, "Temporally-Extended epsilon-Greedy
@@ -130,21 +131,21 @@ class EpsilonGreedy(tf.Module):
         self.gives_explored = cfg.cuts_n_step
         lowest = cfg.epsilon_final if schedule is None else schedule.least
         self.falls_above = float(lowest) + ROUNDING  # epsilon, while it falls
-        self.rewards: tf.Variable | None = None  # the lowest and the highest seen
+        self.rewards: tf.Variable | None = None  # the first one, and how many differed from it
         if schedule is None and cfg.exploration_repeat is None and not cfg.noisy:
-            self.rewards = tf.Variable([np.inf, -np.inf], trainable=False, name="rewards")
+            self.rewards = tf.Variable([np.nan, 0.0], trainable=False, name="rewards")
             self.metric_names = ("epsilon", "searching")
         # As `state` when exploration has fallen.
         self.final_state = np.array([cfg.epsilon_final, 0.0])[: len(self.metric_names)]
 
     def observe(self, rollout: Rollout) -> None:
-        """Take note of its rewards; those after a termination are 0."""
+        """Count the rewards that differ from the first; after a termination they are 0."""
         if self.rewards is not None:
-            after = tf.where(rollout.discount > 0.0, rollout.reward, 0.0)
-            lowest = tf.reduce_min(tf.minimum(rollout.reward, after))
-            highest = tf.reduce_max(tf.maximum(rollout.reward, after))
-            old = self.rewards[0], self.rewards[1]
-            self.rewards.assign([tf.minimum(old[0], lowest), tf.maximum(old[1], highest)])
+            before, reward = self.rewards, rollout.reward
+            first = tf.where(tf.math.is_nan(before[0]), reward[0, 0], before[0])
+            differs = (reward != first) | ((rollout.discount == 0.0) & (reward != 0.0))
+            count = tf.reduce_sum(tf.cast(differs, tf.float32))
+            self.rewards.assign([first, before[1] + count])
 
     def state(self, env_steps: tf.Tensor) -> tf.Tensor:
         """[L] epsilon after so many env steps, and 1 while it searches; see `metric_names`."""
@@ -158,7 +159,7 @@ class EpsilonGreedy(tf.Module):
         epsilon = tf.where(learned < 0, 1.0, scheduled)
         if self.rewards is None:
             return epsilon[tf.newaxis]
-        searches = (learned >= 0) & (self.rewards[1] <= self.rewards[0])
+        searches = (learned >= 0) & (self.rewards[1] < DIFFERENT)
         epsilon = tf.where(searches, tf.maximum(epsilon, SEARCHING_EPSILON), epsilon)
         return tf.stack([epsilon, tf.cast(searches, tf.float32)])
 

@@ -125,7 +125,8 @@ class DQNConfig(RunConfig):
     exploration_repeat: Annotated[int, Meta(ge=1, le=10_000), "steps"] | None = setting(
         None,
         "steps of an environment for which a random action lasts, at most a train interval; none: "
-        "1 to 32, drawn for each interval while epsilon falls, then 1, as always with a table",
+        "1 to 32, drawn for each interval while epsilon falls, then 1, as always with a table; 8 "
+        "to 32, and epsilon 0.2 or more, until 10 rewards differed from the first",
     )
     memory_burn_in: Annotated[int, Meta(ge=0, le=10**4), "env steps"] | None = setting(
         None,

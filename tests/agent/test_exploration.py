@@ -90,34 +90,35 @@ def test_long_random_actions_end_where_a_schedule_does():
     assert not (actions == actions[0]).all(axis=0).any()
 
 
-def a_rollout(reward, discount):
-    """Two steps of two environments, of which the last has this reward and discount."""
-    rewards, discounts = np.full((2, 2), -1.0, np.float32), np.full((2, 2), 0.99, np.float32)
-    rewards[1, 1], discounts[1, 1] = reward, discount
+def a_rollout(reward, discount=0.99, count=1):
+    """Ten steps of two environments with a reward of -1, of which `count` have these."""
+    rewards, discounts = np.full((10, 2), -1.0, np.float32), np.full((10, 2), 0.99, np.float32)
+    rewards[1 : 1 + count, 1], discounts[1 : 1 + count, 1] = reward, discount
     return Rollout(None, None, tf.constant(rewards), tf.constant(discounts), None, None)
 
 
 @pytest.mark.parametrize("reward, discount", [(-0.5, 0.99), (-1.0, 0.0)])
-def test_epsilon_falls_to_its_end_once_rewards_differ(reward, discount):
+def test_epsilon_falls_to_its_end_once_ten_rewards_differed(reward, discount):
     """After a termination rewards are 0, which is not -1."""
     exploration = EpsilonGreedy(DQNConfig(), ActionValues(3))
-    states = []
-    for rollout in (None, (-1.0, 0.99), (reward, discount), (-1.0, 0.99)):
+    found = []
+    for rollout in (None, a_rollout(-1.0), a_rollout(reward, discount, 9), a_rollout(-1.0)):
         if rollout is not None:
-            exploration.observe(a_rollout(*rollout))
-        states.append(float(exploration.state(tf.constant(40_000, tf.int64))[0]))
-    np.testing.assert_allclose(states, [0.2, 0.2, 0.04, 0.04], rtol=1e-6)
-    before = exploration.state(tf.constant(3_500, tf.int64))  # half of the fall, from 1,000 on
-    np.testing.assert_allclose(before, [0.52, 0.0], rtol=1e-6)
+            exploration.observe(rollout)
+        found.append(exploration.state(tf.constant(40_000, tf.int64)))
+    np.testing.assert_allclose(found, [[0.2, 1.0]] * 4, rtol=1e-6)
+    exploration.observe(a_rollout(reward, discount))
+    for env_steps, epsilon in ((0, 1.0), (3_500, 0.52), (40_000, 0.04)):  # falls from 1,000 on
+        state = exploration.state(tf.constant(env_steps, tf.int64))
+        np.testing.assert_allclose(state, [epsilon, 0.0], rtol=1e-6)
 
 
 def test_random_actions_last_long_while_rewards_are_the_same():
     """Not in the warm-up, which begins before any reward was seen."""
     exploration = EpsilonGreedy(DQNConfig(), ActionValues(3))
-    exploration.observe(a_rollout(-1.0, 0.99))
 
     def least_repeats(env_steps):
-        """The shortest stretch of equal actions but the last, over all environments."""
+        """The first step at which any of the environments changes its random action."""
         bits = tf.reshape(RandomStream(0).random_bits(32 * 500 * 2), [32, 500, 2])
         on_device = exploration.noise(bits, tf.constant(env_steps, tf.int64))[1].numpy()
         state = exploration.state(tf.constant(env_steps, tf.int64)).numpy()
@@ -128,17 +129,20 @@ def test_random_actions_last_long_while_rewards_are_the_same():
 
     assert least_repeats(0) == [1, 1]
     assert least_repeats(2_000) == least_repeats(40_000) == [8, 8]
-    exploration.observe(a_rollout(-0.5, 0.99))
-    assert least_repeats(2_000) == least_repeats(40_000) == [1, 1]
+    exploration.observe(a_rollout(-0.5, count=9))
+    exploration.observe(a_rollout(-0.5))
+    assert least_repeats(2_000) == [1, 1]
+    assert exploration.state(tf.constant(40_000, tf.int64))[0] < 0.05
 
 
 def test_an_end_without_a_reward_says_nothing():
     exploration = EpsilonGreedy(DQNConfig(), ActionValues(3))
-    zero = a_rollout(-1.0, 0.0)._replace(reward=tf.zeros([2, 2]))
-    exploration.observe(zero)
-    assert float(exploration.state(tf.constant(40_000, tf.int64))[0]) == pytest.approx(0.2)
-    exploration.observe(zero._replace(reward=tf.constant([[0.0, 0.0], [0.0, 1.0]])))
-    assert float(exploration.state(tf.constant(40_000, tf.int64))[0]) == pytest.approx(0.04)
+    zero = a_rollout(-1.0, 0.0, 9)._replace(reward=tf.zeros([10, 2]))
+    for _ in range(3):
+        exploration.observe(zero)
+    assert exploration.state(tf.constant(40_000, tf.int64))[1] == 1.0
+    exploration.observe(zero._replace(reward=tf.ones([10, 2])))
+    assert exploration.state(tf.constant(40_000, tf.int64))[1] == 0.0
 
 
 @pytest.mark.parametrize("settings", [{"exploration_repeat": 1}, {"noisy": True}])

@@ -178,6 +178,7 @@ def dqn_config(settings: DQNSettings, variant: Variant = Variant()) -> DQNConfig
             "max_grad_norm": settings.max_grad_norm,
             "epsilon_start": settings.epsilon_final,  # the warm-up explores with 1
             "epsilon_final": settings.epsilon_final,
+            "exploration_repeat": 1,
             **changes,
         }
     )

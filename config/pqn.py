@@ -60,6 +60,7 @@ class PQNConfig(RolloutConfig):
     units_of_weights = ("normalize_rewards",)  # as in PPOConfig
     optimizer = "radam"
     exploration_repeat = 1  # each step decides anew
+    noisy = False
     cuts_n_step = False
 
     def __post_init__(self) -> None:

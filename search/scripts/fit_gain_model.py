@@ -4,7 +4,9 @@
 once: a network that learned from the others changes its queries (as `pretrained` does), and
 regressions of relevance, one for each of the others, expect the gains. The table compares them with
 the true gains in searches of all documents. What is saved has the regressions of all collections;
-its calibration is that of the gains which were expected of collections that were left out.
+its calibration is that of the gains which were expected of collections that were left out. A second
+line for each says what its own queries could teach a regression: where that is little, more
+judgments would not help, and the features are the limit.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from scipy.stats import rankdata
 
 from kytolly.search.index.corpus import available_splits
 from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice
@@ -43,6 +46,7 @@ from kytolly.search.scripts.pretrain_scorer import FUSIONS, MAX_QUERIES, fit
 
 LEARNING = ("train", "dev")  # splits; no judgment of a test query is looked at
 MOST = 400  # queries of a split
+PARTS = 5  # of a collection's queries; a regression learns from all but one
 
 Changes = dict[float, list[Change]]  # weight of the cosines -> the changed queries
 
@@ -66,6 +70,35 @@ def changes_of(context: SearchContext, queries: Sequence[Query], network: NumpyS
             for query, plan in zip(bare, plans, strict=True)
         ]
     return changes
+
+
+def own_limit(changes: Sequence[Change]) -> str:
+    """How well a regression would do that learned from other queries of the same collection."""
+    part = np.random.default_rng(0).permutation(len(changes)) % PARTS
+    expected, scores, relevant = np.zeros(len(changes)), [], []
+    for left in range(PARTS):
+        model = fit_relevance([[changes[at] for at in np.flatnonzero(part != left)]])
+        for at in np.flatnonzero(part == left):
+            change = changes[at]
+            expected[at] = model.uncalibrated_gain(change.ranked)
+            if change.gain:
+                features = (change.ranked.features - model.mean[0]) / model.scale[0]
+                scores.append(features @ model.weights[0] + model.bias[0])
+                relevant.append(change.relevant)
+    gain = np.array([change.gain for change in changes])
+    told_apart = separation(np.concatenate(scores), np.concatenate(relevant))
+    return (
+        f"of its own other queries: correlation {np.corrcoef(expected, gain)[0, 1]:+.2f}; where a "
+        f"change matters ({np.mean(gain != 0.0):.0%}), relevant documents come before others with "
+        f"probability {told_apart:.2f}"
+    )
+
+
+def separation(scores: np.ndarray, relevant: np.ndarray) -> float:
+    """The probability that a relevant one of [N] documents has a higher score than another one."""
+    ranks, count = rankdata(scores), int(relevant.sum())
+    pairs = count * (len(scores) - count)
+    return float((ranks[relevant].sum() - count * (count + 1) / 2) / pairs)
 
 
 def fit_gains(collections: Mapping[str, Changes]) -> GainModel:
@@ -98,6 +131,7 @@ def fit_gains(collections: Mapping[str, Changes]) -> GainModel:
             part = slice(last - count, last)
             tested = gain_test(expected[part], gain[part], margins[-1])
             print(f"{name:<12} {fusion:g} cosines: {tested.text()}", flush=True)
+            print(f"{'':<12} {own_limit(changes[name])}", flush=True)
         print(f"margin {margins[-1]:.4f}", flush=True)
     model = ensemble(list(regressions.values()))
     return GainModel(*model[:4], *points, margins=np.array(margins))

@@ -1,6 +1,7 @@
 """The gain of a change as its rankings let expect it, and queries that are left as they are."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from kytolly.search.reformulate.gain_model import (
     ranked_documents,
 )
 from kytolly.search.reformulate.reformulator import NOTHING_HELPS, Reformulator
+from kytolly.search.scripts.fit_gain_model import own_limit, separation
 
 WIDE = 2 * len(DOCUMENT_FEATURES)
 
@@ -177,18 +179,36 @@ def test_what_a_margin_leaves_is_counted():
     assert gain_test(np.zeros(2), np.ones(2), 0.0).correlation == 0.0
 
 
+def random_changes(rng, noise=0.3):
+    """60 changes; documents are relevant by their third feature and so much noise."""
+    changes = []
+    for _ in range(60):
+        features = rng.standard_normal((6, WIDE)).astype(np.float32)
+        relevant = features[:, 3] + noise * rng.standard_normal(6) > 0.5
+        before, after = (discounts(rng.permutation(6)) for _ in range(2))
+        gain = float(relevant @ (after - before)) / 2
+        documents = RankedDocuments(np.arange(6), features, before, after)
+        changes.append(Change(documents, relevant, gain))
+    return changes
+
+
+def test_what_features_could_tell_of_relevance_is_known_for_a_collection():
+    # Of 2 relevant and 2 other documents, 3 of 4 pairs are in order.
+    scores, relevant = np.array([0.1, 0.7, 0.3, 0.9]), np.array([False, False, True, True])
+    assert separation(scores, relevant) == pytest.approx(0.75)
+    found = []
+    for noise in (0.1, 100.0):
+        text = own_limit(random_changes(np.random.default_rng(0), noise))
+        correlation = float(re.search(r"correlation ([+-][\d.]+);", text)[1])
+        found.append((correlation, float(text.rpartition(" ")[2])))
+    (told, apart), (untold, together) = found
+    assert told > 0.7 and apart > 0.9
+    assert abs(untold) < 0.3 and 0.4 < together < 0.6
+
+
 def test_relevance_is_learned_and_half_of_the_hurt_queries_are_left():
-    rng, parts = np.random.default_rng(0), []
-    for _ in range(2):
-        part = []
-        for _ in range(60):
-            features = rng.standard_normal((6, WIDE)).astype(np.float32)
-            relevant = features[:, 3] + 0.3 * rng.standard_normal(6) > 0.5
-            before, after = (discounts(rng.permutation(6)) for _ in range(2))
-            gain = float(relevant @ (after - before)) / 2
-            documents = RankedDocuments(np.arange(6), features, before, after)
-            part.append(Change(documents, relevant, gain))
-        parts.append(part)
+    rng = np.random.default_rng(0)
+    parts = [random_changes(rng) for _ in range(2)]
     learned = fit_relevance(parts[:1])
     expected = np.array([learned.uncalibrated_gain(change.ranked) for change in parts[1]])
     gain = np.array([change.gain for change in parts[1]])

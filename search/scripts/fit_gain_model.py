@@ -74,23 +74,25 @@ def changes_of(context: SearchContext, queries: Sequence[Query], network: NumpyS
 
 def own_limit(changes: Sequence[Change]) -> str:
     """How well a regression would do that learned from other queries of the same collection."""
-    part = np.random.default_rng(0).permutation(len(changes)) % PARTS
-    expected, scores, relevant = np.zeros(len(changes)), [], []
+    order = np.random.default_rng(0).permutation(len(changes)).tolist()
+    mixed = [changes[at] for at in order]
+    expected, gain, scores, relevant = [], [], [], []
     for left in range(PARTS):
-        model = fit_relevance([[changes[at] for at in np.flatnonzero(part != left)]])
-        for at in np.flatnonzero(part == left):
-            change = changes[at]
-            expected[at] = model.uncalibrated_gain(change.ranked)
+        others = [change for at, change in enumerate(mixed) if at % PARTS != left]
+        model = fit_relevance([others])
+        for change in mixed[left::PARTS]:
+            expected.append(model.uncalibrated_gain(change.ranked))
+            gain.append(change.gain)
             if change.gain:
                 features = (change.ranked.features - model.mean[0]) / model.scale[0]
                 scores.append(features @ model.weights[0] + model.bias[0])
                 relevant.append(change.relevant)
-    gain = np.array([change.gain for change in changes])
+    matter = np.count_nonzero(gain) / len(gain)
     told_apart = separation(np.concatenate(scores), np.concatenate(relevant))
     return (
         f"of its own other queries: correlation {np.corrcoef(expected, gain)[0, 1]:+.2f}; where a "
-        f"change matters ({np.mean(gain != 0.0):.0%}), relevant documents come before others with "
-        f"probability {told_apart:.2f}"
+        f"change matters ({matter:.0%}), relevant documents come before others with probability "
+        f"{told_apart:.2f}"
     )
 
 

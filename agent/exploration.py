@@ -132,7 +132,8 @@ class EpsilonGreedy(tf.Module):
         lowest = cfg.epsilon_final if schedule is None else schedule.least
         self.falls_above = float(lowest) + ROUNDING  # epsilon, while it falls
         self.rewards: tf.Variable | None = None  # the first one, and how many differed from it
-        if schedule is None and cfg.exploration_repeat is None and not cfg.noisy:
+        searches = schedule is None and cfg.exploration_repeat is None and not cfg.noisy
+        if searches and cfg.epsilon_final > 0.0:  # who wants no random actions gets none
             self.rewards = tf.Variable([np.nan, 0.0], trainable=False, name="rewards")
             self.metric_names = ("epsilon", "searching")
         # As `state` when exploration has fallen.

@@ -72,7 +72,7 @@ def test_metrics_of_a_call_have_names_and_are_finite(trained):
     algorithm, loop, (nothing, first, _) = trained
     row, names = first.averages(loop.agent), "loss grad_norm episode_return episode_length"
     own = {
-        "dqn": "td_error q_mean epsilon",
+        "dqn": "td_error q_mean epsilon searching",
         "ppo": "policy_loss value_loss entropy approximate_kl clip_fraction explained_variance",
     }
     assert set(row) == {*names.split(), *own[algorithm].split()}

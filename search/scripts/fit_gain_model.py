@@ -87,6 +87,8 @@ def own_limit(changes: Sequence[Change]) -> str:
                 features = (change.ranked.features - model.mean[0]) / model.scale[0]
                 scores.append(features @ model.weights[0] + model.bias[0])
                 relevant.append(change.relevant)
+    if not scores:
+        return "of its own other queries: no change matters"
     matter = np.count_nonzero(gain) / len(gain)
     told_apart = separation(np.concatenate(scores), np.concatenate(relevant))
     return (

@@ -204,6 +204,8 @@ def test_what_features_could_tell_of_relevance_is_known_for_a_collection():
     (told, apart), (untold, together) = found
     assert told > 0.7 and apart > 0.9
     assert abs(untold) < 0.3 and 0.4 < together < 0.6
+    same = [change._replace(gain=0.0) for change in random_changes(np.random.default_rng(0))]
+    assert own_limit(same) == "of its own other queries: no change matters"
 
 
 def test_relevance_is_learned_and_half_of_the_hurt_queries_are_left():

@@ -62,17 +62,22 @@ def test_what_explores_lasts_for_whole_blocks_of_steps_on_the_device_and_on_the_
         assert 100 < (column[0] != column[3]).sum() < 400
 
 
+def equal_steps(exploration, env_steps, num_envs):
+    """[31, E] whether a step's random action is that of the step before, on device and host."""
+    bits = tf.reshape(RandomStream(0).random_bits(32 * num_envs * 2), [32, num_envs, 2])
+    on_device = exploration.noise(bits, tf.constant(env_steps, tf.int64))[1].numpy()
+    state = exploration.state(tf.constant(env_steps, tf.int64)).numpy()
+    on_host = exploration.host_noise(np.random.default_rng(0), (32, num_envs), state)
+    on_host = np.stack([actions for _, actions in on_host])
+    return [column[1:] == column[:-1] for column in (on_device, on_host)]
+
+
 def test_random_actions_last_for_lengths_that_are_drawn_until_epsilon_has_fallen():
     exploration = make_epsilon_greedy()
 
     def repeats(env_steps):
         """Of each environment, how many of 32 steps act as the step before."""
-        bits = tf.reshape(RandomStream(0).random_bits(32 * 4_000 * 2), [32, 4_000, 2])
-        on_device = exploration.noise(bits, tf.constant(env_steps, tf.int64))[1].numpy()
-        state = exploration.state(tf.constant(env_steps, tf.int64)).numpy()
-        on_host = exploration.host_noise(np.random.default_rng(0), (32, 4_000), state)
-        on_host = np.stack([actions for _, actions in on_host])
-        return [(column[1:] == column[:-1]).sum(axis=0) for column in (on_device, on_host)]
+        return [equal.sum(axis=0) for equal in equal_steps(exploration, env_steps, 4_000)]
 
     for found in repeats(0):
         # 1 of 8 lengths is 32; of those of 16, every third draws the same action twice.
@@ -119,13 +124,8 @@ def test_random_actions_last_long_while_rewards_are_the_same():
 
     def least_repeats(env_steps):
         """The first step at which any of the environments changes its random action."""
-        bits = tf.reshape(RandomStream(0).random_bits(32 * 500 * 2), [32, 500, 2])
-        on_device = exploration.noise(bits, tf.constant(env_steps, tf.int64))[1].numpy()
-        state = exploration.state(tf.constant(env_steps, tf.int64)).numpy()
-        on_host = exploration.host_noise(np.random.default_rng(0), (32, 500), state)
-        on_host = np.stack([actions for _, actions in on_host])
-        changed = [np.flatnonzero((c[1:] != c[:-1]).any(axis=1)) + 1 for c in (on_device, on_host)]
-        return [each[0] for each in changed]
+        both = equal_steps(exploration, env_steps, 500)
+        return [np.flatnonzero(~equal.all(axis=1))[0] + 1 for equal in both]
 
     assert least_repeats(0) == [1, 1]
     assert least_repeats(2_000) == least_repeats(40_000) == [8, 8]

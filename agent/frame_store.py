@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from kytolly.environment.state_variable import state_variable
+
 SPARE = 16  # a frame more for so many rows, for the first frames of episodes
 MAX_FRAMES = 2**30  # frames are counted up to the largest multiple of the ring's length below
 
@@ -44,10 +46,10 @@ class FrameStore(tf.Module):
         self.frames = tf.Variable(tf.zeros([self.length, pixels], obs_spec.dtype), trainable=False)
         # The number of each frame that a row shows, the newest of `next_obs` first.
         shape = [capacity, self.stack + 1]
-        self.numbers = tf.Variable(tf.zeros(shape, tf.int32), trainable=False)
+        self.numbers = state_variable(tf.zeros(shape, tf.int32))
         # Those that the next row of each environment continues; -1: it begins an episode.
-        self.newest = tf.Variable(tf.fill([stride, self.stack], -1), trainable=False)
-        self.added = tf.Variable(0, dtype=tf.int32, trainable=False)  # frames, modulo `period`
+        self.newest = state_variable(tf.fill([stride, self.stack], -1))
+        self.added = state_variable(0)  # frames, modulo `period`
 
     def add(self, slots: tf.Tensor, obs: tf.Tensor, next_obs: tf.Tensor, last: tf.Tensor) -> None:
         """Write the observations of [B] rows, time-major, into `slots` [B, 1].
@@ -64,23 +66,24 @@ class FrameStore(tf.Module):
                 f"add() got {rows} rows for {envs} environments, expected whole steps of all of "
                 "them: frames are stacked over time."
             )
+        newest, added = self.newest.read_value(), self.added.read_value()
         ended = tf.reshape(last, [-1, envs])
-        begins = tf.concat([self.newest[tf.newaxis, :, 0] < 0, ended[:-1]], axis=0)  # [T, E]
+        begins = tf.concat([newest[tf.newaxis, :, 0] < 0, ended[:-1]], axis=0)  # [T, E]
         # Each row brings the frame of `next_obs`, and before it that of `obs` where it begins.
         count = 1 + tf.cast(tf.reshape(begins, [-1]), tf.int32)
         after = tf.cumsum(count)
-        shown = tf.reshape(self.added + after - 1, [-1, envs])  # the newest of `next_obs`
+        shown = tf.reshape(added + after - 1, [-1, envs])  # the newest of `next_obs`
         first = shown - 1
         ages = [shown]
         for age in range(self.stack):
-            before = tf.concat([self.newest[tf.newaxis, :, age], ages[age][:-1]], axis=0)
+            before = tf.concat([newest[tf.newaxis, :, age], ages[age][:-1]], axis=0)
             ages.append(tf.where(begins, first, before))
         numbers = tf.stack(ages, axis=-1) % self.period  # [T, E, K + 1]
         self.numbers.scatter_nd_update(slots, tf.reshape(numbers, [rows, -1]))
         continues = tf.logical_not(ended[-1])[:, tf.newaxis]
         self.newest.assign(tf.where(continues, numbers[-1, :, :-1], -1))
         self._write_frames(begins, tf.reshape(numbers, [rows, -1]), obs, next_obs)
-        self.added.assign((self.added + after[-1]) % self.period)
+        self.added.assign((added + after[-1]) % self.period)
 
     def end_episodes(self, envs: Sequence[int] | np.ndarray | None = None) -> None:
         """New episodes begin after the newest rows of the environments `envs`, None: of all."""
@@ -97,7 +100,7 @@ class FrameStore(tf.Module):
             rows: How many rows from `cursor` on may be shown.
         """
         oldest = tf.gather(self.numbers, slots)[:, -1]
-        gone = (self.added - oldest) % self.period > self.length
+        gone = (self.added.read_value() - oldest) % self.period > self.length
         place = (slots - cursor) % self.capacity
         newer = (cursor + (place + rows) // 2) % self.capacity
         return tf.where(gone, newer, slots)

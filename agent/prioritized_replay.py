@@ -11,6 +11,7 @@ from kytolly.agent.replay_buffer import ReplayBuffer
 from kytolly.agent.schedules import linear_schedule
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.spec import EnvSpec
+from kytolly.environment.state_variable import state_variable
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, Transition
 
@@ -50,7 +51,7 @@ class PrioritizedReplay(ReplayBuffer):
         self.exponent, self.correction, self.total_rows = exponent, correction, total_rows
         self.tree = PriorityTree(self.capacity)
         self.highest = tf.Variable(1.0, trainable=False)
-        self.ignored = tf.Variable(0, dtype=tf.int32, trainable=False)  # errors that are not finite
+        self.ignored = state_variable(0)  # errors that are not finite
 
     @classmethod
     def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
@@ -65,7 +66,7 @@ class PrioritizedReplay(ReplayBuffer):
     def open(self, rollout: Rollout, policy: Policy) -> tuple[None, tf.Tensor]:
         """As for every replay; the metrics are `metric_names`."""
         opened, _ = super().open(rollout, policy)
-        ignored = tf.cast(self.ignored, tf.float32)
+        ignored = tf.cast(self.ignored.read_value(), tf.float32)
         return opened, tf.stack([self.importance_exponent(), self.highest, ignored])
 
     def add(self, rows: Transition, last: tf.Tensor, explored: tf.Tensor | None = None) -> None:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from kytolly.agent.randomness import randint, uniform
 from kytolly.environment.fusion_barrier import loop_fusion_barrier
 from kytolly.environment.spec import EnvSpec
+from kytolly.environment.state_variable import state_variable
 from kytolly.policy.base import Policy
 from kytolly.policy.batch import Rollout, Transition, merge_time, present
 from kytolly.policy.value_learning import n_step_return
@@ -65,8 +66,8 @@ class ReplayBuffer(tf.Module):
         self.batch_size, self.updates, self.noise = batch_size, updates, noise
         self.gradient_parts = gradient_parts
 
-        def column(dtype: tf.DType, *shape: int) -> tf.Variable:
-            return tf.Variable(tf.zeros([capacity, *shape], dtype), trainable=False)
+        def column(dtype: tf.DType, *shape: int) -> Any:
+            return state_variable(tf.zeros([capacity, *shape], dtype))
 
         def observations() -> Any:
             if frame_stack:

@@ -132,11 +132,13 @@ def dump(row: str, folder: Path, devices: int = 1) -> Result:
     import tensorflow as tf
 
     from kytolly.benchmarks import core
+    from kytolly.environment.state_variable import state_for_a_gpu
     from kytolly.loop.device import DeviceLoop
     from kytolly.loop.mapped_population import MappedPopulation
 
     work = ROWS[row].work()
-    loop, agent = core.make_loop(work.cfg, work.env, "device")
+    with state_for_a_gpu():
+        loop, agent = core.make_loop(work.cfg, work.env, "device")
     if not isinstance(loop, DeviceLoop):
         raise TypeError(f"{row} has no device loop.")
     signature, function = [tf.TensorSpec([], tf.int32)], loop.program.function

@@ -18,6 +18,7 @@ from kytolly.callback.base import Evaluation
 from kytolly.config.run import RunConfig
 from kytolly.environment.fusion_barrier import is_mapped, is_straight, on_gpu
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
+from kytolly.environment.state_variable import state_variable
 from kytolly.environment.tensor.stepping import (
     DeviceState,
     reset_all,
@@ -97,7 +98,7 @@ class DeviceLoop(tf.Module):
         acting_words = agent.exploration.num_random_words
         self.random_words_per_env_step = acting_words + uniforms_per_step(env)
         start = self.first_state(cfg.seed)
-        self.env_state = tf.nest.map_structure(lambda t: tf.Variable(t, trainable=False), start)
+        self.env_state = tf.nest.map_structure(state_variable, start)
         self.program = Program(self._run, [tf.TensorSpec([], tf.int32)], cfg.xla, device)
 
     def first_state(self, seed: int) -> EnvState:

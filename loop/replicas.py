@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.replay_buffer import ReplayBuffer
+from kytolly.environment.state_variable import raw_variable
 from kytolly.loop.base import EnvRunner
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
@@ -307,7 +308,7 @@ class ReplicatedLoop:
         check_division(rows, "the number of rows of a batch", count, names)
         check_network(agent.policy.network)
         self.loop, self.agent = loop, agent
-        divided = tf.nest.flatten(loop.env_state)
+        divided = [raw_variable(one) for one in tf.nest.flatten(loop.env_state)]
         columns = []
         if "replay_capacity" in type(cfg).__dataclass_fields__:
             columns = columns_on_host(cast(ReplayBuffer, agent.memory))

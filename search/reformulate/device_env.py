@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import Box, EnvSpec
+from kytolly.environment.state_variable import state_variable
 from kytolly.search.index.rank_metrics import metric, relevant_ranks
 from kytolly.search.reformulate.mining_features import LENGTH_UNIT, QUERY_FEATURES
 from kytolly.search.reformulate.query import IN_QUERY, SearchRules
@@ -68,10 +69,7 @@ class DeviceQueries(tf.Module):
         self.num_queries, self.table_bytes = len(table.number), table.bytes
         self.reset_uniforms = 2
         # Variables, because constants of this size would be written into the program.
-        self.arrays = {
-            name: tf.Variable(part, trainable=False, name=name)
-            for name, part in table._asdict().items()
-        }
+        self.arrays = {name: state_variable(part, name) for name, part in table._asdict().items()}
         self.is_query_term = tf.Variable(
             is_query_term(table.candidate_features), trainable=False, name="own"
         )

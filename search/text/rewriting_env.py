@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.environment.spec import ACTION_MASK, Discrete, EnvSpec
+from kytolly.environment.state_variable import state_variable
 from kytolly.search.index.rank_metrics import metric
 from kytolly.search.text.rewriting_pools import Pools, Postings, found_ranks
 from kytolly.search.text.vocabulary import BEGIN, END, PADDING, UNKNOWN
@@ -83,9 +84,7 @@ class RewritingEnv(tf.Module):
         arrays |= {f"posting_{name}": part for name, part in postings._asdict().items()}
         for part in ("posting_docs", "posting_impacts"):
             arrays[part] = np.append(arrays[part], [-2]).astype(arrays[part].dtype)  # never empty
-        self.arrays = {
-            key: tf.Variable(part, trainable=False, name=key) for key, part in arrays.items()
-        }
+        self.arrays = {key: state_variable(part, key) for key, part in arrays.items()}
         self.spec = EnvSpec(
             name=f"{name}-rewriting",
             obs={

@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
+from kytolly.environment.state_variable import raw_variable, state_variable
 from kytolly.machine.facts import device_name
 from kytolly.machine.memory import available_bytes
 from kytolly.search.text.buckets import BucketBatchSampler
@@ -186,14 +187,12 @@ class DeviceRows(Rows):
     """Tables in the device's memory; a call takes the numbers of its rows."""
 
     def __post_init__(self) -> None:
-        self.tables = tf.nest.map_structure(
-            lambda part: tf.Variable(part, trainable=False), dict(self.columns)
-        )
+        self.tables = tf.nest.map_structure(state_variable, dict(self.columns))
 
     @property
     def variables(self) -> list[tf.Variable]:
         """The tables."""
-        return tf.nest.flatten(self.tables)
+        return [raw_variable(table) for table in tf.nest.flatten(self.tables)]
 
     def arguments(self, number: int) -> tf.Tensor:
         """[group, B] rows of each batch."""

@@ -21,6 +21,7 @@ import tensorflow as tf
 
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.agent.replay_buffer import ReplayBuffer
+from kytolly.environment.int32_variable import Int32Variable
 from kytolly.environment.state_variable import raw_variable
 from kytolly.loop.base import EnvRunner
 from kytolly.loop.device import DeviceLoop
@@ -401,8 +402,11 @@ def columns_on_host(memory: ReplayBuffer) -> list[tf.Variable]:
     They are nearly all of a memory. Frames of stacks, which are kept apart, are not among them.
     """
 
-    def move(column: tf.Variable | None) -> tf.Variable | None:
-        return None if column is None else tf.Variable(column, trainable=False)
+    def move(column: Any) -> Any:
+        if column is None:
+            return None
+        is_int32 = isinstance(column, Int32Variable)
+        return Int32Variable(column) if is_int32 else tf.Variable(column, trainable=False)
 
     with tf.device("/CPU:0"):
         obs, next_obs = (
@@ -410,7 +414,7 @@ def columns_on_host(memory: ReplayBuffer) -> list[tf.Variable]:
             for part in (memory.columns.obs, memory.columns.next_obs)
         )
     memory.columns = memory.columns._replace(obs=obs, next_obs=next_obs)
-    return present((obs, next_obs))
+    return [raw_variable(column) for column in present((obs, next_obs))]
 
 
 def check_division(number: int, name: str, count: int, advice: str = "") -> None:

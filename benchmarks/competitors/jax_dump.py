@@ -10,7 +10,6 @@ PureJaxRL's first weights are not orthogonal here: that takes LAPACK's QR, which
 from __future__ import annotations
 
 import dataclasses
-import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -84,10 +83,10 @@ def dump(settings: JaxDumpSettings) -> Result:
             turns, untimed = work.train_interval // work.num_envs, work.warmup_env_steps
     traced = jax.jit(function).trace(start)
     lowered = traced.lower(lowering_platforms=(settings.platform,))
-    bytecode = io.BytesIO()
-    lowered.compiler_ir("stablehlo").operation.write_bytecode(file=bytecode)
+    # As text, which other versions of jaxlib can read, too.
+    text = lowered.compiler_ir("stablehlo").operation.get_asm(enable_debug_info=True)
     file = Path(settings.folder) / f"{settings.library}-{settings.row}"
-    file.write_bytes(bytecode.getvalue())
+    file.write_text(text)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(start)]
     counts = {"env_steps": work.env_steps + untimed, "iterations": settings.iterations}
     np.savez(f"{file}.npz", *leaves, **counts)

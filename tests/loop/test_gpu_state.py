@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from kytolly.agent.frame_store import FrameStore
 from kytolly.agent.make_agent import make_agent
-from kytolly.environment.state_variable import Int32Variable, state_for_a_gpu, state_variable
+from kytolly.environment.int32_variable import Int32Variable
+from kytolly.environment.state_variable import state_for_a_gpu, state_variable
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.minatar.breakout import Breakout
 from kytolly.loop.device import DeviceLoop

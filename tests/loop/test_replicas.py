@@ -15,20 +15,24 @@ from kytolly.record.saved_run import SavedRun
 from tests.helpers.new_process import in_new_process
 
 COMPARE = """
-import json, sys
+import contextlib, json, sys
 import numpy as np, tensorflow as tf
 from kytolly.machine.devices import names_of_several
 names_of_several("cpu:0,cpu:1,cpu:2,cpu:3")
 from kytolly.agent.make_agent import make_agent
+from kytolly.environment.state_variable import state_for_a_gpu
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.loop.device import TensorEnvRunner
 from kytolly.loop.replicas import ReplicatedLoop
 from tests.loop.configs import small_config
 
 def agent_loop(algorithm, settings):
-    cfg = small_config(algorithm, **{"num_envs": 4, "xla": False, **settings})
+    settings = {"num_envs": 4, "xla": False, **settings}
+    placed = state_for_a_gpu() if settings.pop("gpu", False) else contextlib.nullcontext()
+    cfg = small_config(algorithm, **settings)
     runner = TensorEnvRunner(CartPole(), cfg)
-    return runner.loop(make_agent(cfg, runner.spec), "/CPU:0")
+    with placed:
+        return runner.loop(make_agent(cfg, runner.spec), "/CPU:0")
 
 def train_agents(algorithm, count, settings):
     one, devices = agent_loop(algorithm, settings), [f"/CPU:{i}" for i in range(count)]
@@ -68,6 +72,7 @@ CASES = {
     "ppo": ("ppo", 4, {"normalize_rewards": True, "normalize_observations": True}),
     "dqn": ("dqn", 4, {"n_step": 2, "replay_capacity": 122}),  # 31 rows on each, and around
     "prioritized": ("dqn", 2, {"prioritized": True}),
+    "a GPU's variables": ("dqn", 2, {"gpu": True}),
     "pqn": ("pqn", 4, {}),
     "a memory": ("ppo", 2, {"memory": "gru", "memory_units": 4, "memory_length": 4}),
     "sequences from replay": (

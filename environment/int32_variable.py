@@ -1,0 +1,82 @@
+"""int32 numbers as a uint32 variable, which TensorFlow keeps on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+SAVED_NAME = "VARIABLE_VALUE"  # as that of a `tf.Variable` in a checkpoint
+
+
+class Int32Variable(tf.Module):
+    """What a program needs of an int32 `tf.Variable`, on a GPU.
+
+    In a checkpoint it is an int32 variable, so that a run goes on on a CPU.
+
+    Args:
+        value: int32 numbers at the beginning.
+        name: In messages.
+
+    Attributes:
+        words: The same bits as a uint32 variable.
+    """
+
+    dtype = tf.int32
+
+    def __init__(self, value: Any, name: str | None = None):
+        super().__init__(name)
+        numbers = tf.convert_to_tensor(value).numpy()
+        words = tf.Variable(numbers.astype(np.uint32), trainable=False, name=name)
+        vars(self)["words"] = words  # not tracked, because a checkpoint has the numbers
+
+    @property
+    def shape(self) -> tf.TensorShape:
+        """Shape of the numbers."""
+        return self.words.shape
+
+    @property
+    def device(self) -> str:
+        """Where the numbers lie."""
+        return self.words.device
+
+    def read_value(self) -> tf.Tensor:
+        """All numbers."""
+        return tf.cast(self.words.read_value(), tf.int32)
+
+    def sparse_read(self, indices: tf.Tensor, name: str | None = None) -> tf.Tensor:
+        """Rows, for `tf.gather`."""
+        return tf.cast(tf.gather(self.words, indices, name=name), tf.int32)
+
+    def numpy(self) -> np.ndarray:
+        """The numbers on the host."""
+        return self.words.numpy().astype(np.int32)
+
+    def assign(self, value: Any) -> None:
+        """Replace all numbers."""
+        self.words.assign(as_words(value))
+
+    def assign_add(self, value: Any) -> None:
+        """Add to the numbers."""
+        self.words.assign_add(as_words(value))
+
+    def scatter_nd_update(self, indices: Any, updates: Any) -> None:
+        """Replace the numbers at [N, K] indices."""
+        self.words.scatter_nd_update(indices, as_words(updates))
+
+    def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
+        return self.read_value()
+
+    def _serialize_to_tensors(self) -> Mapping[str, tf.Tensor]:
+        with tf.device("/CPU:0"):
+            return {SAVED_NAME: tf.identity(self.read_value())}
+
+    def _restore_from_tensors(self, restored: Mapping[str, tf.Tensor]) -> None:
+        self.assign(restored[SAVED_NAME])
+
+
+def as_words(value: Any) -> tf.Tensor:
+    """The bits of int32 numbers."""
+    return tf.cast(tf.convert_to_tensor(value, tf.int32), tf.uint32)

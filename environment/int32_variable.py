@@ -25,11 +25,12 @@ class Int32Variable(tf.Module):
     """
 
     dtype = tf.int32
+    words: tf.Variable
 
     def __init__(self, value: Any, name: str | None = None):
         super().__init__(name)
-        numbers = tf.convert_to_tensor(value).numpy()
-        words = tf.Variable(numbers.astype(np.uint32), trainable=False, name=name)
+        words = tf.constant(tf.convert_to_tensor(value).numpy().astype(np.uint32))
+        words = tf.Variable(words, trainable=False, name=name)
         vars(self)["words"] = words  # not tracked, because a checkpoint has the numbers
 
     @property

@@ -66,9 +66,9 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str] = ()) -> N
     )
     add(
         "--device",
-        choices=("auto", "cpu", "cuda"),
+        choices=("auto", "cpu", "cuda", "gpu"),
         default="auto",
-        help="where to train; auto: the first GPU, if there is one",
+        help="where to train; auto: the first GPU, if there is one; gpu and cuda: it must be there",
     )
     add("--epochs", type=epochs, metavar="N", help="passes over the training queries; 0: no PPO")
     add("--batch-size", type=positive, metavar="N", help="rows of a minibatch [env steps]")
@@ -151,10 +151,10 @@ def run(args: argparse.Namespace) -> int:
     import tensorflow as tf
 
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    if args.device == "cuda" and not has_gpu:
+    if args.device in ("cuda", "gpu") and not has_gpu:
         raise BadInput(
-            "--device is cuda, and TensorFlow sees no GPU on this machine. Use --device cpu, or "
-            "run `kytolly doctor` to learn why there is none."
+            f"--device is {args.device}, and TensorFlow sees no GPU on this machine. Use --device "
+            "cpu, or run `kytolly doctor` to learn why there is none."
         )
     gpu = has_gpu and args.device != "cpu"
     if args.baseline_flow:

@@ -119,10 +119,11 @@ def test_a_bad_configuration_is_refused(capsys, tmp_path, text, words):
     assert words in capsys.readouterr().err
 
 
-def test_cuda_without_a_gpu_is_refused(collection, capsys, monkeypatch):
+@pytest.mark.parametrize("device", ["cuda", "gpu"])
+def test_a_gpu_that_is_not_there_is_refused(collection, capsys, monkeypatch, device):
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
-    said = complaint(collection, capsys, "--device", "cuda")
-    assert "--device is cuda, and TensorFlow sees no GPU" in said and "--device cpu" in said
+    said = complaint(collection, capsys, "--device", device)
+    assert f"--device is {device}, and TensorFlow sees no GPU" in said and "--device cpu" in said
 
 
 def test_what_cannot_train_is_left_out_counted_and_said(collection):

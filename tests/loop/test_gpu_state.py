@@ -14,7 +14,6 @@ from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.minatar.breakout import Breakout
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.mapped_population import MappedPopulation
-from kytolly.search.text.rows import DeviceRows, Ragged
 from tests.loop.configs import small_config
 
 CASES = {
@@ -29,7 +28,8 @@ def make_loop(case, gpu):
     algorithm, make_env, settings = CASES[case]
     env = make_env()
     with state_for_a_gpu() if gpu else contextlib.nullcontext():
-        return DeviceLoop(make_agent(small_config(algorithm, **settings), env.spec), env)
+        cfg = small_config(algorithm, xla=False, **settings)
+        return DeviceLoop(make_agent(cfg, env.spec), env)
 
 
 def saved(loop, path):
@@ -70,15 +70,6 @@ def test_a_population_keeps_none(tmp_path):
             saved(p.loop, tmp_path / (name + where))[0] for p, where in ((gpu, "g"), (cpu, "c"))
         )
         assert_equal_numbers(ours, theirs)
-
-
-def test_tables_of_texts_keep_none():
-    columns = {"text": Ragged(np.arange(7, dtype=np.int32), np.array([0, 3, 7], np.int32))}
-    with state_for_a_gpu():
-        rows = DeviceRows(columns, None)
-    assert [v.dtype for v in rows.variables] == [tf.uint32, tf.uint32]
-    text = rows.tables["text"].matrix_on_device(tf.constant([1, 0]), 4)
-    assert text.numpy().tolist() == [[3, 4, 5, 6], [0, 1, 2, 0]]
 
 
 def test_frames_are_kept_alike():

@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from kytolly.config.supervised import SupervisedConfig
+from kytolly.environment.state_variable import state_for_a_gpu
 from kytolly.search.text.outputs import RowOutputs
 from kytolly.search.text.rows import DeviceRows, HostRows, Lookup, Ragged, make_rows
 
@@ -104,3 +105,12 @@ def test_outputs_come_in_the_order_of_the_rows():
     assert outputs().tolist() == [5.0, 0.0, 21.0, 13.0]
     scale.assign(2.0)
     assert outputs().tolist() == [10.0, 0.0, 42.0, 26.0]
+
+
+def test_tables_on_a_gpu_are_no_int32_variables_which_lie_on_the_host():
+    with state_for_a_gpu():
+        rows = DeviceRows(columns(), None)
+    assert {v.dtype for v in rows.variables} == {tf.uint32}
+    for name in ("tokens", "pair"):
+        found = rows.tables[name].matrix_on_device(tf.constant([2, 0]), 4)
+        np.testing.assert_array_equal(found, columns()[name].matrix(np.array([2, 0]), 4))

@@ -38,11 +38,6 @@ class Int32Variable(tf.Module):
         """Shape of the numbers."""
         return self.words.shape
 
-    @property
-    def device(self) -> str:
-        """Where the numbers lie."""
-        return self.words.device
-
     def read_value(self) -> tf.Tensor:
         """All numbers."""
         return tf.cast(self.words.read_value(), tf.int32)
@@ -57,15 +52,15 @@ class Int32Variable(tf.Module):
 
     def assign(self, value: Any) -> None:
         """Replace all numbers."""
-        self.words.assign(as_words(value))
+        self.words.assign(unsigned(value))
 
     def assign_add(self, value: Any) -> None:
         """Add to the numbers."""
-        self.words.assign_add(as_words(value))
+        self.words.assign_add(unsigned(value))
 
     def scatter_nd_update(self, indices: Any, updates: Any) -> None:
         """Replace the numbers at [N, K] indices."""
-        self.words.scatter_nd_update(indices, as_words(updates))
+        self.words.scatter_nd_update(indices, unsigned(updates))
 
     def __tf_tensor__(self, dtype: Any = None, name: str | None = None) -> tf.Tensor:
         return self.read_value()
@@ -78,6 +73,6 @@ class Int32Variable(tf.Module):
         self.assign(restored[SAVED_NAME])
 
 
-def as_words(value: Any) -> tf.Tensor:
-    """The bits of int32 numbers."""
+def unsigned(value: Any) -> tf.Tensor:
+    """int32 numbers as uint32, with the same bits."""
     return tf.cast(tf.convert_to_tensor(value, tf.int32), tf.uint32)

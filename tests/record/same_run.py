@@ -70,6 +70,7 @@ def assert_same_tensors(path, other):
     """Equality of all values of two checkpoints; they hold the host loop's state as text."""
     found, expected = tf.train.load_checkpoint(path), tf.train.load_checkpoint(other)
     assert found.get_variable_to_shape_map() == expected.get_variable_to_shape_map()
+    assert found.get_variable_to_dtype_map() == expected.get_variable_to_dtype_map()
     for key in expected.get_variable_to_shape_map():
         if key == "_CHECKPOINTABLE_OBJECT_GRAPH":
             continue

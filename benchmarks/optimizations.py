@@ -30,6 +30,7 @@ STEP_SECONDS = 0.001  # of a slow environment
 SLOW_ENVS, SLOW_STEPS = 4, 128  # slow environments, and their env steps in one call
 WIDE_UPDATES = 4  # in one call
 UTILIZATION_SECONDS, LOOP_STEPS = 3.0, 1_000  # of watching the GPU; env steps in one call
+UTILIZATION_WINDOW = 1.0  # seconds that NVML looks back, at most
 PAYS = 1.05  # ratios nearer to 1 than this are called no difference
 
 
@@ -341,10 +342,11 @@ def gpu_utilization(seconds: float) -> float | None:
     loop = core.make_cartpole_loop(make_learner().agent)
     core.fetch(loop.run(LOOP_STEPS))
     samples = []
-    end = time.perf_counter() + seconds
-    while not samples or time.perf_counter() < end:
+    start = time.perf_counter() + UTILIZATION_WINDOW
+    while not samples or time.perf_counter() < start + seconds:
         core.fetch(loop.run(LOOP_STEPS))
-        samples.append(gpu.metrics().get("utilization"))
+        if time.perf_counter() > start:
+            samples.append(gpu.metrics().get("utilization"))
     known = [sample for sample in samples if sample is not None]
     return statistics.mean(known) if known else None
 

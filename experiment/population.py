@@ -181,7 +181,8 @@ class PopulationTraining:
         self.population.select(self._member)
         with tf.device(self.device):
             if not isinstance(self.model, tf.Module):
-                network = make_network(cfg, self.runner.spec, self.model)
+                with tf.device("/CPU:0"):  # a GPU takes three times as long, op by op
+                    network = make_network(cfg, self.runner.spec, self.model)
                 agent.policy.set_weights(network.get_weights())
             if init_run is not None:
                 from kytolly.deployment.initial_weights import load_initial_weights

@@ -79,6 +79,16 @@ def metric(name: str, ranks: tf.Tensor, relevant_counts: tf.Tensor) -> tf.Tensor
     return tf.math.divide_no_nan(gained, whole)
 
 
+def metric_on_host(name: str, ranks: np.ndarray, relevant_counts: np.ndarray) -> np.ndarray:
+    """`metric` of arrays, computed on the CPU.
+
+    Threads that call `metric` on a GPU, op by op, get sums over the wrong axis now and then
+    (TensorFlow 2.21).
+    """
+    with tf.device("/CPU:0"):
+        return metric(name, ranks, relevant_counts).numpy()
+
+
 def ideal_dcg(depth: int) -> np.ndarray:
     """[depth + 1] float32 the DCG at `depth` of 0, 1, 2 ... relevant documents ranked first."""
     gains = 1.0 / np.log2(np.arange(depth) + 2.0)

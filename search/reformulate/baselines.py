@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kytolly.search.index.bm25 import BM25Index
-from kytolly.search.index.rank_metrics import NOT_RANKED, metric
+from kytolly.search.index.rank_metrics import NOT_RANKED, metric_on_host
 from kytolly.search.index.ranking import best_places
 from kytolly.search.reformulate.mining import feedback_counts
 from kytolly.search.reformulate.query import CANDIDATE_FEATURES, Query
@@ -319,7 +319,7 @@ def query_ranks(query: Query, scores: np.ndarray) -> np.ndarray:
 def metric_values(name: str, query: Query, scores: np.ndarray) -> np.ndarray:
     """[n] metric of one query under [n, documents] scores."""
     ranks = query_ranks(query, scores)
-    return metric(name, ranks, np.full(len(ranks), len(query.relevant), np.int32)).numpy()
+    return metric_on_host(name, ranks, np.full(len(ranks), len(query.relevant), np.int32))
 
 
 def metric_per_query(name: str, ranks: Sequence[np.ndarray], counts: Sequence[int]) -> np.ndarray:
@@ -333,4 +333,4 @@ def metric_per_query(name: str, ranks: Sequence[np.ndarray], counts: Sequence[in
     padded = np.full((len(ranks), max(map(len, ranks))), NOT_RANKED, np.int32)
     for row, of_query in zip(padded, ranks, strict=True):
         row[: len(of_query)] = of_query
-    return metric(name, padded, np.array(counts, np.int32)).numpy()
+    return metric_on_host(name, padded, np.array(counts, np.int32))

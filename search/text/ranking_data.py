@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.fusion import NONE, FirstSearch
-from kytolly.search.index.rank_metrics import NOT_RANKED, metric
+from kytolly.search.index.rank_metrics import NOT_RANKED, metric_on_host
 
 METRIC = "ndcg@10"
 
@@ -153,4 +153,4 @@ def ndcg(candidates: Candidates, scores: np.ndarray) -> np.ndarray:
     )
     ranks = np.argsort(order, axis=1, kind="stable")
     ranks = np.where(candidates.relevant, ranks, NOT_RANKED).astype(np.int32)
-    return metric(METRIC, tf.constant(ranks), tf.constant(candidates.counts, tf.int32)).numpy()
+    return metric_on_host(METRIC, ranks, np.array(candidates.counts, np.int32))

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.collection import Collection
-from kytolly.search.index.rank_metrics import NOT_RANKED, metric, relevant_ranks
+from kytolly.search.index.rank_metrics import NOT_RANKED, metric_on_host, relevant_ranks
 from kytolly.search.index.ranking import best_places
 
 MISSING = -1  # in place of a document, or of a place
@@ -164,5 +164,5 @@ def metric_values(
             ahead = np.sum(scores > scores[doc]) + np.sum(scores[:doc] == scores[doc])
             row.append(ahead if scores[doc] else NOT_RANKED)
         ranks.append(row)
-    counts = tf.constant([len(row) for row in ranks])
-    return metric(name, tf.constant(matrix(ranks, NOT_RANKED, np.int32)), counts).numpy()
+    counts = np.array([len(row) for row in ranks], np.int32)
+    return metric_on_host(name, matrix(ranks, NOT_RANKED, np.int32), counts)

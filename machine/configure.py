@@ -21,6 +21,7 @@ from kytolly.machine.switches import (
     item_failed,
     item_off,
     item_on,
+    use_cublas,
     use_libdevice,
     variable_items,
 )
@@ -181,7 +182,7 @@ def configure_gpu_optimization(
     facts.require_tensorflow_backend()
     from kytolly.machine.compile_cache import use_compile_cache
 
-    items = [use_libdevice()] if hardware.nvidia_gpu_plausible() else []
+    items = [use_libdevice(), use_cublas()] if hardware.nvidia_gpu_plausible() else []
     items.append(use_compile_cache(compile_cache))
     tf = importlib.import_module("tensorflow")
     gpus = tf.config.list_physical_devices("GPU")

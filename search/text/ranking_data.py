@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.fusion import NONE, FirstSearch

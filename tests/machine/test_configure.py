@@ -302,7 +302,7 @@ def cuda_folder(path):
     return path
 
 
-def test_libdevice_is_pointed_at_only_beside_a_gpu(monkeypatch, tmp_path):
+def test_flags_of_gpu_programs_are_set_only_beside_a_gpu(monkeypatch, tmp_path):
     find_spec = importlib.util.find_spec
     hidden = {"nvidia": None}  # the wheel, where the extra gpu-compile brought it
     monkeypatch.setattr(
@@ -315,8 +315,17 @@ def test_libdevice_is_pointed_at_only_beside_a_gpu(monkeypatch, tmp_path):
     assert "XLA_FLAGS" not in os.environ
     monkeypatch.setattr(hardware, "nvidia_gpu_plausible", lambda: True)
     assert configured()["libdevice"].done
-    configured()
-    assert os.environ["XLA_FLAGS"] == f"--xla_gpu_cuda_data_dir='{tmp_path}/cuda 12'"
+    assert configured()["matrix_products"].done
+    flags = f"--xla_gpu_cuda_data_dir='{tmp_path}/cuda 12' --xla_gpu_enable_triton_gemm=false"
+    assert os.environ["XLA_FLAGS"] == flags
+
+
+def test_a_users_choice_of_matrix_products_stays(monkeypatch):
+    monkeypatch.setattr(hardware, "nvidia_gpu_plausible", lambda: True)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_enable_triton_gemm=true")
+    item = configured()["matrix_products"]
+    assert item.done and "set in XLA_FLAGS" in item.message
+    assert os.environ["XLA_FLAGS"].count("triton") == 1
 
 
 def test_the_wheels_libdevice_comes_before_an_installed_cuda(monkeypatch, tmp_path):

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 
 from kytolly.command.exits import BadInput
+from kytolly.command.options import path
 from kytolly.command.start import prepare_machine
 from kytolly.search.command.query_options import PRETRAINED, add_query_options, check_query_options
 from kytolly.search.index.exports import EXPORTS
@@ -22,6 +23,12 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
         choices=EXPORTS,
         help="print only the new query, for another search engine, which has no cosines",
     )
+    add(
+        "--rewriter",
+        type=path,
+        metavar="RUN",
+        help=f"with {PRETRAINED}: run of `kytolly train rewriter`, whose terms are candidates too",
+    )
     add("--field", help="field of its documents, for elasticsearch and fts5; default: text")
 
 
@@ -32,6 +39,11 @@ def run(args: argparse.Namespace) -> int:
         raise BadInput("--export prints one query: give its text instead of --queries.")
     if args.field is not None and args.export in (None, "lucene"):
         raise BadInput("--field belongs to --export elasticsearch or fts5: leave it out.")
+    if args.rewriter is not None and args.run_dir != PRETRAINED:
+        raise BadInput(
+            f"--rewriter goes with {PRETRAINED}: a run has the rewriter that it was trained with. "
+            "Leave it out."
+        )
     prepare_machine()
     from kytolly.search.reformulate.reformulator import Reformulator, reformulate_file
 
@@ -40,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         fusion = 0.0  # the choice for engines that have no cosines
     if args.run_dir == PRETRAINED:
         language = args.language or AUTO
-        reformulator = Reformulator.pretrained(args.collection, fusion, language)
+        reformulator = Reformulator.pretrained(args.collection, fusion, language, args.rewriter)
     else:
         reformulator = Reformulator.load(
             args.run_dir, args.collection, fusion, language=args.language

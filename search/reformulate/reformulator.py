@@ -169,7 +169,11 @@ class Reformulator:
 
     @classmethod
     def pretrained(
-        cls, collection: str | Path, fusion: float | None = None, language: str = AUTO
+        cls,
+        collection: str | Path,
+        fusion: float | None = None,
+        language: str = AUTO,
+        rewriter: str | Path | None = None,
     ) -> Reformulator:
         """The reformulator that comes with the package, for documents without any judgment.
 
@@ -180,11 +184,18 @@ class Reformulator:
             fusion: Weight of the cosines beside BM25; None: 1.
             language: Language of the documents, "none" for words as they are, or "auto" to detect
                 it.
+            rewriter: Folder of a rewriter's run, trained with other documents of that subject: its
+                terms are candidates too, of which the network knows no more than of others.
+
+        Raises:
+            ValueError: The collection cannot be read, or the rewriter does not fit its words.
         """
         # The network has seen no other encoder.
         retrieval = RetrievalOptions(encoder="wordllama", language=language)
         options = ReformulationOptions(collection=str(collection), retrieval=retrieval)
         context = for_unknown_documents(cached_context(options))
+        if rewriter is not None:
+            context = with_rewriter(context, rewriter)
         network = cached_scorer(PRETRAINED, load_scorer)
         choices = Choices(None, {}, untested=PRETRAINED_SCALE)
         return cls(context, network, choices, fusion, GainModel.read())
@@ -350,6 +361,17 @@ def for_unknown_documents(context: SearchContext) -> SearchContext:
     )
     options = dataclasses.replace(context.options, retrieval=retrieval)
     return dataclasses.replace(context, options=options, generator=None, unknown=True)
+
+
+def with_rewriter(context: SearchContext, run_dir: str | Path) -> SearchContext:
+    """The search context with the terms of a rewriter's run as further candidates."""
+    from kytolly.search.reformulate.generated import GeneratedTerms
+
+    generator = GeneratedTerms.load(run_dir, learning=False)
+    generator.check_index(context.index)
+    retrieval = dataclasses.replace(context.options.retrieval, rewriter=str(run_dir))
+    options = dataclasses.replace(context.options, retrieval=retrieval)
+    return dataclasses.replace(context, options=options, generator=generator)
 
 
 def in_language(options: ReformulationOptions, language: str) -> ReformulationOptions:

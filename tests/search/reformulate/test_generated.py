@@ -153,6 +153,25 @@ def test_other_documents_get_no_generated_terms(trained, animals, tmp_path):
     assert all(one.source == "mined" for one in found.reformulate("any horse").added)
 
 
+def test_the_packages_network_gets_the_terms_of_a_rewriter_where_one_is_named(
+    trained, animals, rewriter, capsys
+):
+    with_terms = Reformulator.pretrained(animals, language="english", rewriter=rewriter)
+    collection = with_terms.context.collection.with_queries(("q",), ("any horse",))
+    (query,) = with_terms.context.mine(collection, [0], [])
+    proposed = with_terms.context.generator.terms_of(["any horse"])[0]
+    generated = query.candidate_features[:, CANDIDATE_FEATURES.index("is generated")]
+    assert proposed == pytest.approx(dict.fromkeys(("being2", "limb2"), 0.0), abs=0.1)
+    assert {query.candidates[place] for place in np.flatnonzero(generated)} == set(proposed)
+    words = ["reformulate", "pretrained", "any horse", "--collection", str(animals), "--json"]
+    assert cli.main([*words, "--language", "english", "--rewriter", str(rewriter)]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["added"] == [
+        one.as_dict() for one in with_terms.reformulate("any horse").added
+    ]
+    assert cli.main(["reformulate", str(trained[0]), "any horse", "--rewriter", str(rewriter)]) == 2
+    assert "--rewriter goes with pretrained: a run has the rewriter" in capsys.readouterr().err
+
+
 def test_learning_sees_what_was_proposed_without_knowing_the_query(rewriter):
     main = Rewriter.load(rewriter)
     texts = ["see cat", "any cat", "see cat"]

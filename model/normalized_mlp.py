@@ -1,4 +1,4 @@
-"""Action values from layers that are normalized before each ReLU, as PQN learns them."""
+"""Action values from layers that are normalized before each ReLU, as PQN and DQN learn them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import keras
 
-from kytolly.model.ddqn_mlp import make_q_network
-from kytolly.model.dqn_mlp import DQNMLP, HiddenLayers, make_torso
+from kytolly.model.dqn_mlp import DQNMLP, HiddenLayers
 
 EPSILON = 1e-6  # of the reference, flax; Keras's 1e-3 weakens the norm of faint inputs
 
@@ -65,10 +64,3 @@ class NormalizedMLP(DQNMLP):
         widths = (self.hidden_units[-1], *self.hidden_units)
         dead = [shape for pair in itertools.pairwise(widths) for shape in (pair, pair[1:])]
         return [*torso, *dead, *self.q_values.variables, *self.hidden.variables]
-
-
-def make_normalized_q_network(cfg, obs_spec, distribution):
-    """The network that the config of PQN describes."""
-    if not cfg.layer_norm:
-        return make_q_network(cfg, obs_spec, distribution)
-    return NormalizedMLP(distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec))

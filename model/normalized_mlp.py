@@ -60,6 +60,8 @@ class NormalizedMLP(DQNMLP):
         There the network had its parent's hidden layers too, which no output needed: built last,
         for as many inputs as they have outputs.
         """
+        if self.learns_scale:  # never in PQN, which alone had such files
+            return []
         torso = [] if self.torso is None else self.torso.variables
         widths = (self.hidden_units[-1], *self.hidden_units)
         dead = [shape for pair in itertools.pairwise(widths) for shape in (pair, pair[1:])]

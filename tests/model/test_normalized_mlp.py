@@ -35,7 +35,7 @@ def test_each_hidden_layer_is_normalized_before_its_relu():
 
 def test_faint_inputs_are_normalized_as_well():
     # A deviation of 0.01: with Keras's epsilon of 1e-3 the features had a third of their size.
-    model = NormalizedMLP(2, (64,))
+    model = NormalizedMLP(2, (64,), he_normal=True)
     model(np.zeros((1, 4), np.float32))
     faint = 0.01 * np.random.default_rng(0).normal(size=(8, 4)).astype(np.float32)
     features = np.asarray(model.hidden(faint))

@@ -179,7 +179,6 @@ def dqn_config(settings: DQNSettings, variant: Variant = Variant()) -> DQNConfig
             "epsilon_start": settings.epsilon_final,  # the warm-up explores with 1
             "epsilon_final": settings.epsilon_final,
             "exploration_repeat": 1,
-            "layer_norm": False,
             **changes,
         }
     )

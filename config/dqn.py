@@ -52,11 +52,7 @@ class DQNConfig(RunConfig):
         "advantages",
     )
     hidden_units: Widths = setting(HIDDEN_UNITS, "widths of the hidden layers")
-    layer_norm: bool | None = setting(
-        None,
-        "normalize what each hidden layer passes on; none: where observations are vectors of real "
-        "numbers, the network is mlp, and it learns one number for each action without noise",
-    )
+    layer_norm: bool = setting(False, "normalize what each hidden layer passes on")
     impala_width: Annotated[int, Meta(ge=1, le=64)] = setting(
         2, "channels of the network impala, times 16, 32 and 32"
     )
@@ -158,11 +154,12 @@ class DQNConfig(RunConfig):
         if isinstance(self.target_sync_updates, Default):
             updates = COPY_UPDATES if self.target_mix == 1.0 else AVERAGE_UPDATES
             object.__setattr__(self, "target_sync_updates", Default(updates))
-        if self.layer_norm and not self.can_norm:
+        stream = self.network in ("auto", "mlp") and self.outputs_per_action == 1
+        if self.layer_norm and (not stream or self.noisy or self.memory is not None):
             raise ValueError(
                 f"layer_norm is set for {self.algorithm}, with network {self.network}, noisy "
-                f"{self.noisy} and memory {self.memory}, expected it with one number for each "
-                "action, one stream, no noise and no memory. Leave it out."
+                f"{self.noisy} and memory {self.memory}, expected dqn, ddqn or munchausen with "
+                "network auto or mlp, no noise and no memory. Leave it out."
             )
         window = f"n_step {self.n_step}"
         if self.memory is not None:
@@ -226,20 +223,12 @@ class DQNConfig(RunConfig):
             )
         can = self.outputs_per_action == 1 and not self.noisy and not self.normalize_observations
         plain = self.network == "auto" and self.memory is None and self.hidden_units == HIDDEN_UNITS
+        plain = plain and not self.layer_norm
         fitted: dict[str, Any] = {"network": "table"} if spec.has_states and can and plain else {}
         entries = spec.obs.values() if isinstance(spec.obs, dict) else [spec.obs]
-        if self.layer_norm is None:
-            vectors = self.network in ("auto", "mlp") and spec.has_real_vectors
-            fitted["layer_norm"] = vectors and self.can_norm
         if self.memory is None and any(len(entry.shape) > 2 for entry in entries):
             fitted |= {k: v for k, v in IMAGES.items() if isinstance(getattr(self, k), Default)}
         return RunConfig.fitted_to(dataclasses.replace(self, **fitted), spec)
-
-    @property
-    def can_norm(self) -> bool:
-        """True where hidden layers may be normalized."""
-        dueling = self.network == "table" or self.network.startswith("dueling")
-        return self.outputs_per_action == 1 and not (self.noisy or self.memory or dueling)
 
     @property
     def mix(self) -> float:

@@ -135,7 +135,7 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _add_what_was_usual(settings: dict[str, Any], beside: BesideSettings) -> None:
     """Give the run of a kytolly that had fewer settings what it was trained with."""
-    settings["cut_at_exploration"] = settings["layer_norm"] = False
+    settings["cut_at_exploration"] = False
     if settings.get("algorithm") == "iqn":
         settings["layers_after_level"] = 1
     if settings.get("noisy"):

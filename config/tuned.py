@@ -24,7 +24,6 @@ Q_LEARNING: dict[str, Any] = {
     "cut_at_exploration": False,
     "exploration_repeat": 1,
     "normalize_observations": False,
-    "layer_norm": False,
 }
 ROLLOUTS: dict[str, Any] = {
     "rollout_steps": 128,

@@ -40,6 +40,7 @@ CASES += [
     ("ppo", "CartPole-v1", {"shared_torso": True, "normalize_observations": True}),
     ("dqn", BREAKOUT, {"network": "impala", "impala_width": 1}),
     ("pqn", "CartPole-v1", {"layer_norm": False}),
+    ("munchausen", "CartPole-v1", {"layer_norm": True}),
     ("ppo", "CartPole-v1", {}),
     ("ppo", PENDULUM, {"action_bounds": "squash"}),
 ]

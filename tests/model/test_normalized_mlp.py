@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from kytolly.agent.algorithms import make_config
+from kytolly.agent.make_agent import make_network
+from kytolly.loop.env_runner import make_env_runner
 from kytolly.model.nature_cnn import GridCNN, NatureCNN
 from kytolly.model.normalized_mlp import NormalizedMLP
 from kytolly.model.numpy_inference import numpy_network
@@ -71,3 +74,24 @@ def test_a_torso_with_norms_normalizes_channels_and_is_saved(torso, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(loaded(obs), model(obs))
+
+
+def test_dqn_has_norms_where_they_are_asked_for_and_begins_as_without_them():
+    spec = make_env_runner(make_config({"algorithm": "dqn"}), "CartPole-v1").spec
+    networks = {}
+    for algorithm, norm in (("dqn", False), ("dqn", True), ("pqn", True)):
+        cfg = make_config({"algorithm": algorithm, "layer_norm": norm, "hidden_units": (64,)})
+        networks[algorithm, norm] = make_network(cfg.fitted_to(spec), spec)
+    assert not isinstance(networks["dqn", False], NormalizedMLP)
+    for (algorithm, _), network in networks.items():
+        biases = network.hidden.dense[0].bias.numpy()
+        assert (np.abs(biases) <= 0.5).all() and biases.any() == (algorithm == "dqn")
+    assert isinstance(networks["dqn", True], NormalizedMLP)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"network": "dueling"}, {"noisy": True}, {"memory": "gru"}, {"algorithm": "c51"}]
+)
+def test_norms_are_refused_where_no_network_has_them(settings):
+    with pytest.raises(ValueError, match=r"layer_norm is set for .* expected dqn, ddqn or munch"):
+        make_config({"algorithm": "dqn", "layer_norm": True} | settings)

@@ -66,7 +66,7 @@ ALGORITHMS: dict[str, Algorithm] = {
     ),
     "munchausen": _DQN._replace(config="kytolly.config.munchausen:MunchausenConfig"),
     "rainbow": _C51._replace(config="kytolly.config.rainbow:RainbowConfig"),
-    "pqn": _row("pqn", "PQN", *_GREEDY_ROLLOUT, "normalized_mlp:make_pqn_network"),
+    "pqn": _row("pqn", "PQN", *_GREEDY_ROLLOUT, "ddqn_mlp:make_q_network"),
     "ppo": _row("ppo", "PPO", *_ROLLOUT),
     "ppo-kl": _row("ppo_kl", "PPOKL", *_ROLLOUT),
 }

@@ -59,6 +59,7 @@ class PQNConfig(RolloutConfig):
 
     units_of_weights = ("normalize_rewards",)  # as in PPOConfig
     optimizer = "radam"
+    he_normal = True
     exploration_repeat = 1  # each step decides anew
     noisy = False
     cuts_n_step = False

@@ -193,6 +193,7 @@ class RunConfig(Settings):
     optimizer = "adam"  # or "radam"
     spectral_norm = False  # of residual kernels; a setting where it may
     layer_norm = False  # the network normalizes between its layers; a setting where it may
+    he_normal = False  # normalized layers begin so; else as those without norms
     memory_settings = (  # which decide what a run needs
         "the batches (with as much more gradient_accumulation), num_envs, hidden_units or "
         "replay_capacity"

@@ -32,9 +32,10 @@ def make_q_network(cfg, obs_spec, distribution):
         from kytolly.model.q_table import make_q_table
 
         return make_q_table(cfg, distribution)
-    if cfg.layer_norm:
-        from kytolly.model.normalized_mlp import NormalizedMLP as network
-    else:
-        network = DuelingMLP if cfg.network.startswith("dueling") else DQNMLP
     shared = distribution.num_params, cfg.hidden_units, make_torso(cfg, obs_spec)
+    if cfg.layer_norm:
+        from kytolly.model.normalized_mlp import NormalizedMLP
+
+        return NormalizedMLP(*shared, he_normal=cfg.he_normal, **learning_options(cfg))
+    network = DuelingMLP if cfg.network.startswith("dueling") else DQNMLP
     return network(*shared, **learning_options(cfg))

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import keras
 
-from kytolly.model.ddqn_mlp import make_q_network
-from kytolly.model.dqn_mlp import DQNMLP, HiddenLayers, fan_in_dense, make_torso
+from kytolly.model.dqn_mlp import DQNMLP, HiddenLayers, fan_in_dense
 
 EPSILON = 1e-6  # of the reference, flax; Keras's 1e-3 weakens the norm of faint inputs
 
@@ -31,8 +30,10 @@ class NormalizedLayers(HiddenLayers):
     def build(self, input_shape):
         width = math.prod(input_shape[1:])
         for units in self.hidden_units:
-            he_normal = keras.layers.Dense(units, kernel_initializer="he_normal")
-            self.dense.append(he_normal if self.he_normal else fan_in_dense(units, width))
+            if self.he_normal:
+                self.dense.append(keras.layers.Dense(units, kernel_initializer="he_normal"))
+            else:
+                self.dense.append(fan_in_dense(units, width))
             self.dense[-1].build((None, width))
             self.norms.append(keras.layers.LayerNormalization(epsilon=EPSILON))
             self.norms[-1].build((None, units))
@@ -80,11 +81,3 @@ class NormalizedMLP(DQNMLP):
         widths = (self.hidden_units[-1], *self.hidden_units)
         dead = [shape for pair in itertools.pairwise(widths) for shape in (pair, pair[1:])]
         return [*torso, *dead, *self.q_values.variables, *self.hidden.variables]
-
-
-def make_pqn_network(cfg, obs_spec, distribution):
-    """The network that the config of PQN describes."""
-    if not cfg.layer_norm:
-        return make_q_network(cfg, obs_spec, distribution)
-    torso = make_torso(cfg, obs_spec)
-    return NormalizedMLP(distribution.num_params, cfg.hidden_units, torso, he_normal=True)

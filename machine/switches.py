@@ -143,8 +143,8 @@ def use_libdevice() -> ReportItem:
 def use_cublas() -> ReportItem:
     """Take matrix products from cuBLAS, unless the user chose.
 
-    XLA's own ones are made by Triton: dozens for each shape, to be compared, which takes longer
-    than compiling all the rest.
+    XLA's own ones are made by Triton: dozens for each shape, to be compared, which takes as long as
+    compiling all the rest.
     """
     name = "matrix_products"
     if TRITON_FLAG in os.environ.get("XLA_FLAGS", ""):

@@ -221,9 +221,9 @@ class DQNConfig(RunConfig):
                 f"network is 'table', and an observation of {spec.name} is not one of a few "
                 "numbered states, expected a Discrete observation space. Set network='auto'."
             )
-        can = self.outputs_per_action == 1 and not self.noisy and not self.normalize_observations
+        can = self.outputs_per_action == 1 and not (self.noisy or self.layer_norm)
+        can = can and not self.normalize_observations
         plain = self.network == "auto" and self.memory is None and self.hidden_units == HIDDEN_UNITS
-        plain = plain and not self.layer_norm
         fitted: dict[str, Any] = {"network": "table"} if spec.has_states and can and plain else {}
         entries = spec.obs.values() if isinstance(spec.obs, dict) else [spec.obs]
         if self.memory is None and any(len(entry.shape) > 2 for entry in entries):

@@ -1,11 +1,18 @@
 """Ranks and metrics against arithmetic, and against ir-measures on random rankings."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.search.index import metrics
-from kytolly.search.index.rank_metrics import NOT_RANKED, metric, relevant_ranks
+from kytolly.search.index import metrics, rank_metrics
+from kytolly.search.index.rank_metrics import (
+    NOT_RANKED,
+    metric,
+    metric_on_host,
+    relevant_ranks,
+)
 
 NAMES = ["ndcg@10", "ndcg@3", "ndcg@1000", "ap", "recall@5", "recall@40", "mrr@10", "mrr@2"]
 
@@ -127,3 +134,20 @@ def test_the_bootstrap_covers_the_difference():
     assert metrics.paired_bootstrap([1.0, 2.0], [0.0, 1.0]) == (1.0, 1.0, 1.0)
     with pytest.raises(ValueError, match="one length"):
         metrics.paired_bootstrap([1.0], [1.0, 2.0])
+
+
+def test_arrays_are_measured_on_the_cpu_wherever_training_is(rankings, monkeypatch):
+    scores, relevant, counts = rankings
+    ranks = relevant_ranks(scores, relevant).numpy()
+    for name in NAMES:
+        expected = metric(name, ranks, counts)
+        np.testing.assert_array_equal(metric_on_host(name, ranks, counts), expected)
+
+    def place(*_):
+        device = tf.no_op().device
+        return types.SimpleNamespace(numpy=lambda: device)
+
+    monkeypatch.setattr(rank_metrics, "metric", place)
+    with tf.Graph().as_default(), tf.device("/GPU:0"):
+        assert tf.no_op().device.endswith("GPU:0")
+        assert metric_on_host("mrr@10", ranks, counts).endswith("CPU:0")

@@ -95,3 +95,11 @@ def test_dqn_has_norms_where_they_are_asked_for_and_begins_as_without_them():
 def test_norms_are_refused_where_no_network_has_them(settings):
     with pytest.raises(ValueError, match=r"layer_norm is set for .* expected dqn, ddqn or munch"):
         make_config({"algorithm": "dqn", "layer_norm": True} | settings)
+
+
+@pytest.mark.parametrize("norm, network", [(False, "table"), (True, "auto")])
+def test_numbered_states_get_layers_where_norms_are_asked_for(norm, network):
+    cfg = make_config({"algorithm": "dqn", "layer_norm": norm})
+    runner = make_env_runner(cfg, "FrozenLake-v1")
+    runner.close()
+    assert cfg.fitted_to(runner.spec).network == network

@@ -191,6 +191,12 @@ SEARCH = {
         "what a least share of typed words costs, and how much less searches drift",
         "--collection",
     ),
+    "reformulation-zero-shot": Table(
+        "query_zero_shot",
+        "reformulation_zero_shot",
+        "nDCG@10 of the package's network on documents that it has never seen",
+        "--collection",
+    ),
     "reformulation-ceiling": Table(
         "query_ceiling",
         "reformulation_ceiling",

@@ -24,7 +24,7 @@ import hashlib
 import json
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -96,17 +96,17 @@ def convert(pairs: Sequence[Pair], folder: Path, sizes: Sizes) -> None:
     splits = split_queries(pairs, sizes)
     judged = {key for members in splits.values() for key in members}
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
-    _write_json(
+    write_json(
         folder / "corpus.jsonl",
         ({"_id": doc.key, "title": doc.subject, "text": doc.answer} for doc in docs.values()),
     )
-    _write_json(
+    write_json(
         folder / "queries.jsonl",
         ({"_id": q.key, "text": q.question} for q in queries.values() if q.key in judged),
     )
     for split, members in splits.items():
         rows = [HEADER, *((query, doc, "1") for query in members for doc in relevant[query])]
-        _write(folder / "qrels" / f"{split}.tsv", map("\t".join, rows))
+        write_lines(folder / "qrels" / f"{split}.tsv", map("\t".join, rows))
 
 
 def convert_labels(pairs: Sequence[Pair], field: str, folder: Path) -> None:
@@ -194,11 +194,13 @@ def _line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-def _write_json(path: Path, records: Iterable[dict[str, str]]) -> None:
-    _write(path, (json.dumps(record, ensure_ascii=False) for record in records))
+def write_json(path: Path, records: Iterable[Mapping[str, str]]) -> None:
+    """Write a record a line."""
+    write_lines(path, (json.dumps(record, ensure_ascii=False) for record in records))
 
 
-def _write(path: Path, lines: Iterable[str]) -> None:
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines, each with its end."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kytolly.agent.randomness import randint, uniform
-from kytolly.agent.schedules import Schedule, linear_schedule
+from kytolly.agent.schedules import Schedule, linear_schedule, linear_share
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT
 from kytolly.policy.action_values import ActionValues
 
@@ -99,10 +99,10 @@ class EpsilonGreedy(tf.Module):
 
     The params of `distribution` are action values, one for each action. Whether to explore, and by
     which action, holds for `exploration_repeat` steps of a rollout; without that number for one of
-    `REPEATS`, drawn for each rollout and environment, until epsilon has fallen. Until `DIFFERENT`
-    rewards differed from the first it does not fall below `SEARCHING_EPSILON`, and the number is
-    one of `SEARCHING_REPEATS`. Where actions are masked, what holds is a place among those that are
-    allowed.
+    `REPEATS`, drawn for each rollout and environment, for `exploration_env_steps`. Until
+    `DIFFERENT` rewards differed from the first epsilon does not fall below `SEARCHING_EPSILON`, and
+    the number is one of `SEARCHING_REPEATS`. Where actions are masked, what holds is a place among
+    those that are allowed.
 
     Source: Dabney, Ostrovski & Barreto 2020, arXiv:2006.01782, "Temporally-Extended epsilon-Greedy
     Exploration", with lengths that end with the rollout.
@@ -129,8 +129,9 @@ class EpsilonGreedy(tf.Module):
         self.cfg, self.distribution, self.schedule = cfg, distribution, schedule
         self.num_actions = distribution.num_params
         self.gives_explored = cfg.cuts_n_step
-        lowest = cfg.epsilon_final if schedule is None else schedule.least
-        self.falls_above = float(lowest) + ROUNDING  # epsilon, while it falls
+        middle = cfg.epsilon_final if cfg.epsilon_middle is None else cfg.epsilon_middle
+        self.middle = middle if schedule is None else schedule.least
+        self.falls_above = float(self.middle) + ROUNDING  # epsilon, while it falls fast
         self.rewards: tf.Variable | None = None  # the first one, and how many differed from it
         searches = schedule is None and cfg.exploration_repeat is None and not cfg.noisy
         if searches and cfg.epsilon_final > 0.0:  # who wants no random actions gets none
@@ -155,8 +156,13 @@ class EpsilonGreedy(tf.Module):
             scheduled = self.schedule(env_steps)
         else:
             scheduled = linear_schedule(
-                cfg.epsilon_start, cfg.epsilon_final, cfg.exploration_env_steps, learned
+                cfg.epsilon_start, self.middle, cfg.exploration_env_steps, learned
             )
+            if cfg.epsilon_middle is not None:
+                later = cfg.first_update_env_steps + cfg.exploration_env_steps
+                rest = max(cfg.total_env_steps - later, 1)
+                fallen = linear_share(rest, env_steps - later)
+                scheduled -= fallen * (cfg.epsilon_middle - cfg.epsilon_final)
         epsilon = tf.where(learned < 0, 1.0, scheduled)
         if self.rewards is None:
             return epsilon[tf.newaxis]

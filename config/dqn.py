@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -11,6 +12,8 @@ from msgspec import Meta
 
 from kytolly.config.fields import (
     Default,
+    DefaultCount,
+    DefaultShare,
     EnvSteps,
     NotNegative,
     Positive,
@@ -35,6 +38,7 @@ AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an a
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
 MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
 TABLE_STEPS = 1  # exact, whoever acted
+NORMED = {"epsilon_middle": 0.1, "epsilon_final": 0.02}  # what norms learn with, if not given
 IMAGES = {"n_step": 1, "updates_per_interval": 8}  # more unlearn what images and grids had taught
 MEMORY_STEPS = 16  # of a sequence
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
@@ -52,7 +56,11 @@ class DQNConfig(RunConfig):
         "advantages",
     )
     hidden_units: Widths = setting(HIDDEN_UNITS, "widths of the hidden layers")
-    layer_norm: bool = setting(False, "normalize what each hidden layer passes on")
+    layer_norm: bool | None = setting(
+        None,
+        "normalize what each hidden layer passes on; none: in networks of layers alone, where the "
+        "algorithm can",
+    )
     impala_width: Annotated[int, Meta(ge=1, le=64)] = setting(
         2, "channels of the network impala, times 16, 32 and 32"
     )
@@ -74,7 +82,7 @@ class DQNConfig(RunConfig):
     )
     gamma: Share = setting(0.99, "discount per env step, not per n-step row")
     n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
-        Default(MLP_STEPS),
+        DefaultCount(MLP_STEPS),
         "rewards that are summed before bootstrapping; 1 with a table, images or grids",
     )
     cut_at_exploration: bool = setting(
@@ -99,7 +107,7 @@ class DQNConfig(RunConfig):
         32, "env steps before each learning phase, rounded to whole steps of all environments"
     )
     updates_per_interval: _Updates = setting(
-        Default(24),
+        DefaultCount(24),
         "updates after each train interval; 8 where observations are images or grids",
     )
     acting_interval_env_steps: EnvSteps | None = setting(
@@ -108,7 +116,7 @@ class DQNConfig(RunConfig):
         "one train interval, or several where one is shorter than 32 env steps",
     )
     target_sync_updates: _Updates = setting(
-        Default(AVERAGE_UPDATES),
+        DefaultCount(AVERAGE_UPDATES),
         "updates between two changes of the target network; 200 if they are copies",
     )
     target_mix: Annotated[float, Meta(gt=0, le=1)] | None = setting(
@@ -121,8 +129,15 @@ class DQNConfig(RunConfig):
         10.0, "largest norm of the gradient of all weights together; none: any"
     )
     epsilon_start: Share = setting(1.0, "share of random actions after warm-up")
-    epsilon_final: Share = setting(0.04, "share of random actions at the end of the schedule")
+    epsilon_final: Share = setting(
+        DefaultShare(0.04), "share of random actions at the end; 0.02 with layer_norm"
+    )
     exploration_env_steps: EnvSteps = setting(5_000, "length of epsilon's linear decay")
+    epsilon_middle: Share | None = setting(
+        None,
+        "share of random actions after exploration_env_steps, which falls on to epsilon_final "
+        "until the run ends; none: epsilon_final, or 0.1 with layer_norm if neither is given",
+    )
     exploration_repeat: Annotated[int, Meta(ge=1, le=10_000), "steps"] | None = setting(
         None,
         "steps of an environment for which a random action lasts, at most a train interval; none: "
@@ -150,12 +165,11 @@ class DQNConfig(RunConfig):
                 object.__setattr__(self, "exploration_repeat", 1)
         if isinstance(self.n_step, Default):
             steps = TABLE_STEPS if self.network == "table" else MLP_STEPS
-            object.__setattr__(self, "n_step", Default(steps))
+            object.__setattr__(self, "n_step", DefaultCount(steps))
         if isinstance(self.target_sync_updates, Default):
             updates = COPY_UPDATES if self.target_mix == 1.0 else AVERAGE_UPDATES
-            object.__setattr__(self, "target_sync_updates", Default(updates))
-        stream = self.network in ("auto", "mlp") and self.outputs_per_action == 1
-        if self.layer_norm and (not stream or self.noisy or self.memory is not None):
+            object.__setattr__(self, "target_sync_updates", DefaultCount(updates))
+        if self.layer_norm and not self.can_have_norms:
             raise ValueError(
                 f"layer_norm is set for {self.algorithm}, with network {self.network}, noisy "
                 f"{self.noisy} and memory {self.memory}, expected dqn, ddqn or munchausen with "
@@ -196,11 +210,14 @@ class DQNConfig(RunConfig):
                 "noisy is set, and schedules has epsilon, expected one of them: a noisy network "
                 "explores by its noise. Leave one out."
             )
-        if self.epsilon_final > self.epsilon_start:
-            raise ValueError(
-                f"epsilon_final ({self.epsilon_final}) is above epsilon_start "
-                f"({self.epsilon_start}): exploration only falls. Swap them."
-            )
+        falls = ("epsilon_start", "epsilon_middle", "epsilon_final")
+        epsilon = {k: getattr(self, k) for k in falls if getattr(self, k) is not None}
+        for (name, first), (later, second) in itertools.pairwise(epsilon.items()):
+            if second > first:
+                raise ValueError(
+                    f"{later} ({second}) is above {name} ({first}): exploration only falls. Swap "
+                    "them."
+                )
         if needed > self.replay_capacity:
             raise ValueError(
                 f"replay_capacity ({self.replay_capacity}) is too small for {rows} rows per train "
@@ -215,7 +232,10 @@ class DQNConfig(RunConfig):
             )
 
     def fitted_to(self, spec: EnvSpec) -> RunConfig:
-        """As in the parent; `auto` becomes `table` for numbered states, and images learn slower."""
+        """As in the parent, with the network that fits, and what it learns best with.
+
+        `auto` becomes `table` for numbered states, layers have norms, and images learn slower.
+        """
         if self.network == "table" and not spec.has_states:
             raise ValueError(
                 f"network is 'table', and an observation of {spec.name} is not one of a few "
@@ -224,11 +244,25 @@ class DQNConfig(RunConfig):
         can = self.outputs_per_action == 1 and not (self.noisy or self.layer_norm)
         can = can and not self.normalize_observations
         plain = self.network == "auto" and self.memory is None and self.hidden_units == HIDDEN_UNITS
-        fitted: dict[str, Any] = {"network": "table"} if spec.has_states and can and plain else {}
+        table = spec.has_states and can and plain
+        fitted: dict[str, Any] = {"network": "table"} if table else {}
         entries = spec.obs.values() if isinstance(spec.obs, dict) else [spec.obs]
-        if self.memory is None and any(len(entry.shape) > 2 for entry in entries):
+        images = any(len(entry.shape) > 2 for entry in entries)
+        if self.memory is None and images:
             fitted |= {k: v for k, v in IMAGES.items() if isinstance(getattr(self, k), Default)}
+        norms = self.layer_norm
+        if norms is None:
+            norms = self.can_have_norms and not (table or images)
+            fitted["layer_norm"] = norms
+        if norms and isinstance(self.epsilon_final, Default) and self.epsilon_middle is None:
+            fitted |= NORMED
         return RunConfig.fitted_to(dataclasses.replace(self, **fitted), spec)
+
+    @property
+    def can_have_norms(self) -> bool:
+        """True where the network is one stream of layers, or begins with convolutions."""
+        stream = self.network in ("auto", "mlp") and self.outputs_per_action == 1
+        return stream and not self.noisy and self.memory is None
 
     @property
     def mix(self) -> float:

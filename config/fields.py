@@ -27,11 +27,19 @@ _WIDTHS = Meta(min_length=1, max_length=16, description="1 to 16 whole numbers f
 Widths = Annotated[tuple[Annotated[int, Meta(ge=1, le=8_192)], ...], _WIDTHS, "units"]
 
 
-class Default(int):
-    """A whole number that nobody gave: what is given beside it may ask for another one.
+class Default:
+    """A number that nobody gave: what is given beside it may ask for another one.
 
     It stays one when a config is copied with other changes.
     """
+
+
+class DefaultCount(Default, int):
+    """A whole number that nobody gave."""
+
+
+class DefaultShare(Default, float):
+    """A share that nobody gave."""
 
 
 def setting(default: T, help: str) -> T:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from kytolly.config.fields import (
-    Default,
+    DefaultCount,
     Environments,
     EnvSteps,
     NotNegative,
@@ -25,13 +25,13 @@ class PQNConfig(RolloutConfig):
     """Settings of PQN. A rollout holds `rollout_steps` steps of each of `num_envs` environments."""
 
     algorithm: Literal["pqn"] = setting("pqn", "pqn")
-    num_envs: Environments = setting(Default(32), "environments stepped together")
+    num_envs: Environments = setting(DefaultCount(32), "environments stepped together")
     rollout_steps: Annotated[int, Meta(ge=1, le=10**6), "env steps"] = setting(
         32, "steps of each environment per iteration"
     )
     epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(4, "passes over a rollout")
     num_minibatches: Minibatches = setting(
-        Default(8),
+        DefaultCount(8),
         "equal parts of a rollout, with one gradient each; fewer where 8 do not fit, or have less "
         "than 64 rows",
     )
@@ -62,6 +62,7 @@ class PQNConfig(RolloutConfig):
     he_normal = True
     exploration_repeat = 1  # each step decides anew
     noisy = False
+    epsilon_middle = None
     cuts_n_step = False
 
     def __post_init__(self) -> None:

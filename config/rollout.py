@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from kytolly.config.fields import Default, Environments, EnvSteps, setting
+from kytolly.config.fields import Default, DefaultCount, Environments, EnvSteps, setting
 from kytolly.config.run import RunConfig
 
 Minibatches = Annotated[int, Meta(ge=1, le=2**17), "minibatches"]
@@ -24,13 +24,13 @@ class RolloutConfig(RunConfig):
     """A rollout holds `rollout_steps` steps of each of `num_envs` environments."""
 
     total_env_steps: EnvSteps = setting(100_000, "length of training, all environments together")
-    num_envs: Environments = setting(Default(8), "environments stepped together")
+    num_envs: Environments = setting(DefaultCount(8), "environments stepped together")
     rollout_steps: RolloutSteps = setting(
-        Default(128), "steps of each environment per iteration; more where they are below 8"
+        DefaultCount(128), "steps of each environment per iteration; more where they are below 8"
     )
     epochs: Annotated[int, Meta(ge=1, le=10**4), "passes"] = setting(10, "passes over a rollout")
     num_minibatches: Minibatches = setting(
-        Default(16),
+        DefaultCount(16),
         "equal parts of a rollout, with one gradient each; fewer where 16 do not fit, or have less "
         "than 64 rows",
     )
@@ -48,7 +48,7 @@ class RolloutConfig(RunConfig):
         defaults: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(self)}
         if isinstance(self.rollout_steps, Default):
             steps = max(defaults["rollout_steps"], -(-DEFAULT_ROWS // self.num_envs))
-            object.__setattr__(self, "rollout_steps", Default(steps))
+            object.__setattr__(self, "rollout_steps", DefaultCount(steps))
         rows = self.env_steps_per_iteration
         product = f"num_envs {self.num_envs} x rollout_steps {self.rollout_steps}"
         if rows > MAX_ROWS:
@@ -62,7 +62,7 @@ class RolloutConfig(RunConfig):
                 most = min(most, MEMORY_MINIBATCHES)
                 rows = max(1, rows // self.sequence_length)
             count = next(n for n in range(most, 0, -1) if rows % n == 0)
-            object.__setattr__(self, "num_minibatches", Default(count))
+            object.__setattr__(self, "num_minibatches", DefaultCount(count))
         rows = self.env_steps_per_iteration
         if self.memory is not None:
             from kytolly.config.memory import require_whole_sequences

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 
 from kytolly.config.fields import (
-    Default,
+    DefaultCount,
     Environments,
     EnvSteps,
     Episodes,
@@ -96,7 +96,7 @@ class RunConfig(Settings):
         def in_smaller_batches(self, factor: int) -> RunConfig: ...
 
     total_env_steps: EnvSteps = setting(50_000, "length of training, all environments together")
-    num_envs: Environments = setting(Default(1), "environments stepped together")
+    num_envs: Environments = setting(DefaultCount(1), "environments stepped together")
     env_kwargs: Arguments | None = setting(None, "arguments of the environment, by name")
     wrappers: tuple[str, ...] = setting(
         (), "wrappers of the environment, module:Class, inner first"

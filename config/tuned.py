@@ -24,6 +24,8 @@ Q_LEARNING: dict[str, Any] = {
     "cut_at_exploration": False,
     "exploration_repeat": 1,
     "normalize_observations": False,
+    "layer_norm": False,
+    "epsilon_final": 0.04,
 }
 ROLLOUTS: dict[str, Any] = {
     "rollout_steps": 128,

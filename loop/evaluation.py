@@ -12,7 +12,7 @@ import tensorflow as tf
 from kytolly.agent.networks import check_network
 from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation
-from kytolly.config.fields import Default
+from kytolly.config.fields import DefaultCount
 from kytolly.config.run import RunConfig
 from kytolly.loop.base import EnvRunner, EnvSource
 from kytolly.loop.env_runner import make_env_runner
@@ -57,7 +57,7 @@ def evaluation_config(cfg: RunConfig, others: Mapping[str, object] | None = None
     `others` are further settings by name.
     """
     changed = copy.copy(cfg)
-    alone = {"num_envs": Default(1), "async_envs": False, "env_threads": False}
+    alone = {"num_envs": DefaultCount(1), "async_envs": False, "env_threads": False}
     alone |= {"on_env_fault": "stop", "actors": None}
     for name, value in {**alone, **(others or {})}.items():
         object.__setattr__(changed, name, value)

@@ -91,7 +91,7 @@ def make_features(cfg, network, obs_spec):
         cfg.normalize_observations,
         cfg.normalized_clip,
         channels_first,
-        cfg.layer_norm,
+        bool(cfg.layer_norm),
     )
 
 
@@ -109,4 +109,4 @@ def network_features(cfg, obs_spec):
     from kytolly.model.image_torso import image_layout, image_torso
 
     convolutional, first = image_layout(cfg, network, {"": obs_spec})
-    return image_torso(convolutional, bool(first), cfg.layer_norm) if convolutional else None
+    return image_torso(convolutional, bool(first), bool(cfg.layer_norm)) if convolutional else None

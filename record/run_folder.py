@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from filelock import FileLock, Timeout
 
-from kytolly.config.fields import Default
+from kytolly.config.fields import DefaultCount, DefaultShare
 from kytolly.record.files import PARTIAL, refuse_links, write_text
 from kytolly.record.version import __version__
 
@@ -215,6 +215,8 @@ def plain_settings(values: Mapping[str, object]) -> dict[str, object]:
 
 def plain_setting(value: object) -> object:
     """A setting in a type that YAML knows."""
-    if isinstance(value, Default):
+    if isinstance(value, DefaultCount):
         return int(value)
+    if isinstance(value, DefaultShare):
+        return float(value)
     return list(value) if isinstance(value, tuple) else value

@@ -38,7 +38,7 @@ AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an a
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
 MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
 TABLE_STEPS = 1  # exact, whoever acted
-NORMED = {"epsilon_middle": 0.1, "epsilon_final": 0.02}  # what norms learn with, if not given
+NORMED_MIDDLE, NORMED_FINAL = 0.1, 0.02  # epsilons with norms, if neither is given
 IMAGES = {"n_step": 1, "updates_per_interval": 8}  # more unlearn what images and grids had taught
 MEMORY_STEPS = 16  # of a sequence
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
@@ -130,13 +130,14 @@ class DQNConfig(RunConfig):
     )
     epsilon_start: Share = setting(1.0, "share of random actions after warm-up")
     epsilon_final: Share = setting(
-        DefaultShare(0.04), "share of random actions at the end; 0.02 with layer_norm"
+        DefaultShare(0.04),
+        "share of random actions at the end; 0.02 where epsilon_middle becomes 0.1",
     )
     exploration_env_steps: EnvSteps = setting(5_000, "length of epsilon's linear decay")
     epsilon_middle: Share | None = setting(
         None,
         "share of random actions after exploration_env_steps, which falls on to epsilon_final "
-        "until the run ends; none: epsilon_final, or 0.1 with layer_norm if neither is given",
+        "until the run ends; none: epsilon_final, or with layer_norm 0.1, if neither is given",
     )
     exploration_repeat: Annotated[int, Meta(ge=1, le=10_000), "steps"] | None = setting(
         None,
@@ -255,7 +256,8 @@ class DQNConfig(RunConfig):
             norms = self.can_have_norms and not (table or images)
             fitted["layer_norm"] = norms
         if norms and isinstance(self.epsilon_final, Default) and self.epsilon_middle is None:
-            fitted |= NORMED
+            fitted["epsilon_middle"] = min(NORMED_MIDDLE, self.epsilon_start)
+            fitted["epsilon_final"] = NORMED_FINAL
         return RunConfig.fitted_to(dataclasses.replace(self, **fitted), spec)
 
     @property

@@ -27,6 +27,25 @@ def test_epsilon_is_one_until_warm_up_is_over_and_falls_from_then_on():
     np.testing.assert_allclose(found, [1.0, 1.0, 0.5, 0.4, 0.3], rtol=1e-6)
 
 
+def test_epsilon_falls_on_to_its_end_until_the_run_ends():
+    """By hand: learning begins after 200, 0.4 is reached after 300, 0.3 after 1,300."""
+    exploration = make_epsilon_greedy(epsilon_middle=0.4, total_env_steps=1_300)
+    env_steps = (199, 200, 250, 300, 800, 1_050, 1_300, 9_000)
+    found = [exploration.state(tf.constant(n, tf.int64))[0] for n in env_steps]
+    expected = [1.0, 0.5, 0.45, 0.4, 0.35, 0.325, 0.3, 0.3]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    early, late = (
+        [float(equal.sum(axis=0).max()) for equal in equal_steps(exploration, n, 4_000)]
+        for n in (250, 350)
+    )
+    assert early == [31, 31] and max(late) < 25  # random actions last while epsilon falls fast
+
+
+def test_a_run_that_is_shorter_than_the_exploration_does_not_fall_on():
+    exploration = make_epsilon_greedy(epsilon_middle=0.4, total_env_steps=250)
+    assert float(exploration.state(tf.constant(250, tf.int64))[0]) == pytest.approx(0.45)
+
+
 @pytest.mark.parametrize("env_steps, shares", [(0, [1 / 3] * 3), (400, [0.1, 0.8, 0.1])])
 def test_epsilon_greedy_acts_best_or_at_random_on_the_device_and_on_the_host(env_steps, shares):
     """The best action also comes up among the random ones: 0.7 + 0.3/3."""

@@ -56,6 +56,11 @@ def test_a_value_out_of_range_is_refused_by_name(field, value, words):
         ({"warmup_env_steps": 10}, "warmup_env_steps (10) is below batch_size (128)"),
         ({"replay_capacity": 500}, "replay_capacity (500) is below warmup_env_steps (1000)"),
         ({"epsilon_start": 0.1, "epsilon_final": 0.5}, "exploration only falls"),
+        (
+            {"epsilon_start": 0.1, "epsilon_middle": 0.5},
+            "epsilon_middle (0.5) is above epsilon_start (0.1)",
+        ),
+        ({"epsilon_middle": 0.01}, "epsilon_final (0.04) is above epsilon_middle (0.01)"),
         ({"num_envs": 9_000}, "replay_capacity (50000) is too small"),
     ],
 )
@@ -152,6 +157,8 @@ def test_a_config_knows_which_number_was_given():
     is_default = [isinstance(cfg.num_envs, Default) for cfg in (PPOConfig(), PPOConfig(num_envs=8))]
     assert is_default == [True, False]
     assert isinstance(dataclasses.replace(PPOConfig(), seed=3).num_envs, Default)
+    epsilons = [DQNConfig(**given).epsilon_final for given in ({}, {"epsilon_final": 0.04})]
+    assert [isinstance(epsilon, Default) for epsilon in epsilons] == [True, False]
 
 
 @pytest.mark.parametrize(
@@ -299,3 +306,11 @@ def test_runs_that_learned_values_before_there_were_masks_look_for_none(settings
     assert "action_masks" not in read_settings(file)[0]
     file.write_text(yaml.safe_dump({"settings": {**settings, "action_masks": True}}))
     assert read_settings(file)[0]["action_masks"] is True
+
+
+@pytest.mark.parametrize("algorithm, norms", [("dqn", False), ("munchausen", False), ("pqn", None)])
+def test_runs_from_before_there_were_norms_have_none(algorithm, norms, tmp_path):
+    settings = {"algorithm": algorithm, "cut_at_exploration": True}
+    settings |= {} if algorithm == "pqn" else {"n_step": 1}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"settings": settings}))
+    assert read_settings(tmp_path / "config.yaml")[0].get("layer_norm") is norms

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_network
+from kytolly.config.tuned import older_defaults
 from kytolly.loop.env_runner import make_env_runner
 from kytolly.model.nature_cnn import GridCNN, NatureCNN
 from kytolly.model.normalized_mlp import NormalizedMLP
@@ -95,6 +96,38 @@ def test_dqn_has_norms_where_they_are_asked_for_and_begins_as_without_them():
 def test_norms_are_refused_where_no_network_has_them(settings):
     with pytest.raises(ValueError, match=r"layer_norm is set for .* expected dqn, ddqn or munch"):
         make_config({"algorithm": "dqn", "layer_norm": True} | settings)
+
+
+VECTOR, GRID, STATE = "CartPole-v1", "MinAtar/Breakout-v1", "FrozenLake-v1"
+
+
+@pytest.mark.parametrize(
+    "env, settings, norms, epsilons",
+    [
+        (VECTOR, {}, True, (0.1, 0.02)),
+        (VECTOR, {"algorithm": "munchausen"}, True, (0.1, 0.02)),
+        (VECTOR, {"epsilon_final": 0.04}, True, (None, 0.04)),
+        (VECTOR, {"epsilon_middle": 0.5}, True, (0.5, 0.04)),
+        (VECTOR, {"epsilon_start": 0.05}, True, (0.05, 0.02)),
+        (VECTOR, {"layer_norm": False}, False, (None, 0.04)),
+        (VECTOR, {"algorithm": "c51"}, False, (None, 0.04)),
+        (VECTOR, {"network": "dueling"}, False, (None, 0.04)),
+        (VECTOR, {"noisy": True}, False, (None, 0.04)),
+        (VECTOR, {"memory": "gru"}, False, (None, 0.04)),
+        (VECTOR, older_defaults("0.2", "dqn"), False, (None, 0.04)),
+        (GRID, {}, False, (None, 0.04)),
+        (GRID, {"layer_norm": True}, True, (0.1, 0.02)),
+        (STATE, {}, False, (None, 0.04)),
+        (STATE, {"network": "mlp"}, True, (0.1, 0.02)),
+    ],
+)
+def test_layers_alone_have_norms_by_default_and_epsilon_falls_on(env, settings, norms, epsilons):
+    cfg = make_config({"algorithm": "dqn"} | settings)
+    runner = make_env_runner(cfg, env)
+    runner.close()
+    fitted = cfg.fitted_to(runner.spec)
+    assert fitted.layer_norm is norms
+    assert (fitted.epsilon_middle, fitted.epsilon_final) == epsilons
 
 
 @pytest.mark.parametrize("norm, network", [(False, "table"), (True, "auto")])

@@ -58,8 +58,8 @@ class DQNConfig(RunConfig):
     hidden_units: Widths = setting(HIDDEN_UNITS, "widths of the hidden layers")
     layer_norm: bool | None = setting(
         None,
-        "normalize what each hidden layer passes on; none: in networks of layers alone, where the "
-        "algorithm can",
+        "normalize what each hidden layer passes on; none: with dqn and ddqn in networks of layers "
+        "alone",
     )
     impala_width: Annotated[int, Meta(ge=1, le=64)] = setting(
         2, "channels of the network impala, times 16, 32 and 32"
@@ -253,7 +253,7 @@ class DQNConfig(RunConfig):
             fitted |= {k: v for k, v in IMAGES.items() if isinstance(getattr(self, k), Default)}
         norms = self.layer_norm
         if norms is None:
-            norms = self.can_have_norms and not (table or images)
+            norms = self.can_have_norms and not (table or images or self.munchausen)
             fitted["layer_norm"] = norms
         if norms and isinstance(self.epsilon_final, Default) and self.epsilon_middle is None:
             fitted["epsilon_middle"] = min(NORMED_MIDDLE, self.epsilon_start)

@@ -105,7 +105,9 @@ VECTOR, GRID, STATE = "CartPole-v1", "MinAtar/Breakout-v1", "FrozenLake-v1"
     "env, settings, norms, epsilons",
     [
         (VECTOR, {}, True, (0.1, 0.02)),
-        (VECTOR, {"algorithm": "munchausen"}, True, (0.1, 0.02)),
+        (VECTOR, {"algorithm": "munchausen"}, False, (None, 0.04)),
+        (VECTOR, {"algorithm": "munchausen", "layer_norm": True}, True, (0.1, 0.02)),
+        (VECTOR, {"algorithm": "ddqn"}, True, (0.1, 0.02)),
         (VECTOR, {"epsilon_final": 0.04}, True, (None, 0.04)),
         (VECTOR, {"epsilon_middle": 0.5}, True, (0.5, 0.04)),
         (VECTOR, {"epsilon_start": 0.05}, True, (0.05, 0.02)),

@@ -165,6 +165,7 @@ def dqn_config(settings: DQNSettings, variant: Variant = Variant()) -> DQNConfig
             "num_envs": settings.num_envs,
             "seed": settings.seed,
             "hidden_units": settings.hidden,
+            "layer_norm": False,
             "learning_rate": settings.learning_rate,
             "gamma": settings.gamma,
             "n_step": 1,

@@ -61,7 +61,7 @@ def load_initial_weights(agent: KytollyAgent, run: Path) -> None:
             raise ValueError(
                 f"init is {path_text(run)}, whose network has the {name} {given}, expected those "
                 f"of this config's network: {expected}. Give the settings of that run, such as "
-                "hidden_units, or leave init out."
+                "hidden_units or layer_norm, or leave init out."
             )
     agent.policy.begin_with(loaded.network.get_weights())
     memory = agent.memory

@@ -274,7 +274,7 @@ def cases(count: int, wide: bool) -> Iterator[Case]:
 
 
 def run_cases(quick: bool) -> list[Row]:
-    """Measure all cases, with a progress display on standard error."""
+    """Measure all cases; each one's ratio and the progress go to standard error at once."""
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -287,6 +287,7 @@ def run_cases(quick: bool) -> list[Row]:
         for case in cases(count, wide=not quick):
             progress.update(task, description=f"{len(rows) + 1} of {total}: {case.name}")
             rows.append(measure_case(case, repeats, seconds))
+            progress.console.print(f"{case.name}: {rows[-1].ratio:.2f}x", highlight=False)
     return rows
 
 

@@ -34,6 +34,7 @@ NETWORKS = Literal[
     "dueling_impala",
 ]  # fmt: skip
 HIDDEN_UNITS = (120, 84)
+AVERAGE_SHARE = 0.1  # of the updates so far: more lags behind a run that learns late
 AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an average
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
 MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
@@ -121,8 +122,14 @@ class DQNConfig(RunConfig):
     )
     target_mix: Annotated[float, Meta(gt=0, le=1)] | None = setting(
         None,
-        "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average, "
-        "which is evaluated and saved; none: 0.02, or 1 where target_sync_updates is 10 or more",
+        "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average; "
+        "none: 0.02, or 1 where target_sync_updates is 10 or more",
+    )
+    average_share: Share | None = setting(
+        None,
+        "share of the updates so far over which the target's weights are averaged into those that "
+        "are evaluated and saved; 0: the target's, or the online ones with copies; none: 0.1, or 0 "
+        "with copies",
     )
     huber_delta: Annotated[Positive, "reward"] = setting(1.0, "TD error above which loss is linear")
     max_grad_norm: Positive | None = setting(
@@ -272,6 +279,13 @@ class DQNConfig(RunConfig):
         if self.target_mix is not None:
             return self.target_mix
         return 1.0 if self.target_sync_updates >= 10 else 0.02
+
+    @property
+    def averaged_share(self) -> float:
+        """The share of the updates so far over which evaluated weights are averaged, or 0."""
+        if self.average_share is not None:
+            return self.average_share
+        return AVERAGE_SHARE if self.mix < 1.0 else 0.0
 
     @property
     def cuts_n_step(self) -> bool:

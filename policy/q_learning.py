@@ -37,11 +37,14 @@ class QLearningPolicy(Policy):
 
     Called, the network maps [B, *obs] to action values [B, A], by which an agent acts; a head of a
     distribution learns what another method of the network gives. The target network is a second
-    vector of weights for the same Keras model.
+    vector of weights for the same Keras model, and what is evaluated and saved may be a third: an
+    average of the target's over a share of the updates so far.
 
     A subclass of yours overrides `bootstrap`, the targets, or `loss`.
 
-    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
+    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning"; Shamir &
+    Zhang 2013, "Stochastic gradient descent for non-smooth optimization", section 4, for the
+    average.
     """
 
     metric_names = ("loss", "td_error", "q_mean", "grad_norm")
@@ -60,6 +63,9 @@ class QLearningPolicy(Policy):
         super().__init__(network, distribution, optimizer, cfg)
         self.head, self.selection = self.head_type.of(cfg), self.make_selection(cfg)
         self.target_vector = tf.Variable(self.weights.vector, trainable=False, name="target")
+        self.average_vector: tf.Variable | None = None
+        if cfg.averaged_share:
+            self.average_vector = tf.Variable(self.target_vector, trainable=False, name="average")
         self.sync = tf.function(self._sync, jit_compile=cfg.xla, autograph=False)
 
     @classmethod
@@ -206,19 +212,26 @@ class QLearningPolicy(Policy):
         due = tf.equal(self.updates % self.cfg.target_sync_updates, 0)
         if is_straight():
             changed = self.changed_target(hyper.target_mix)
+            if self.average_vector is not None:
+                average = self.changed_average(self.average_vector, changed)
+                self.average_vector.assign(tf.where(due, average, self.average_vector))
             self.target_vector.assign(tf.where(due, changed, self.target_vector))
         else:
             tf.cond(due, lambda: self._sync(hyper.target_mix), lambda: None)
 
     @property
     def published(self) -> tf.Variable:
-        """As for every policy; where the target network is an average, that one."""
+        """As for every policy; the average, or the target network where that is one."""
+        if self.average_vector is not None:
+            return self.average_vector
         return self.target_vector if self.cfg.mix < 1.0 else self.weights.vector
 
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
-        """As for every policy; the target network gets them too."""
+        """As for every policy; the target network and the average get them too."""
         super().set_weights(weights)
         self.target_vector.assign(self.weights.vector)
+        if self.average_vector is not None:
+            self.average_vector.assign(self.weights.vector)
 
     def _fit_step(self, batch: Transition, weight: tf.Tensor | None = None) -> Loss:
         """As for every policy, by what learned and no average.
@@ -230,12 +243,27 @@ class QLearningPolicy(Policy):
         return loss
 
     def _sync(self, mix: Number | None = None) -> None:
-        """Move the target network towards the online one by `target_mix`, on the device."""
-        mix = self.hyper.target_mix if mix is None else mix
-        self.target_vector.assign(self.changed_target(mix))
+        """Move the target network towards the online one by `target_mix`, on the device.
+
+        The average moves towards the target network.
+        """
+        changed = self.changed_target(self.hyper.target_mix if mix is None else mix)
+        self.target_vector.assign(changed)
+        if self.average_vector is not None:
+            self.average_vector.assign(self.changed_average(self.average_vector, changed))
 
     def changed_target(self, mix: Number) -> tf.Tensor:
         """[W] the target network's weights after a change."""
         old, new = self.target_vector, self.weights.vector
         copies = isinstance(mix, float) and mix == 1.0
         return tf.convert_to_tensor(new) if copies else old + mix * (new - old)
+
+    def changed_average(self, average: tf.Variable, target: tf.Tensor) -> tf.Tensor:
+        """[W] the average after a change of the target network to `target` [W].
+
+        Of t changes the last one counts 1 / (1 + share (t - 1)), and each earlier one the less the
+        older it is: with a share of 1 all count the same.
+        """
+        changes = tf.cast(self.updates // self.cfg.target_sync_updates, tf.float32)
+        length = 1.0 + self.cfg.averaged_share * tf.maximum(changes - 1.0, 0.0)
+        return average + (target - average) / length

@@ -33,7 +33,7 @@ from kytolly.search.reformulate.gain_fitting import (
 )
 from kytolly.search.reformulate.gain_model import GainModel
 from kytolly.search.reformulate.network import NumpyScorer
-from kytolly.search.reformulate.options import ReformulationOptions
+from kytolly.search.reformulate.options import ReformulationOptions, RetrievalOptions
 from kytolly.search.reformulate.query import Query
 from kytolly.search.reformulate.reformulator import (
     for_unknown_documents,
@@ -43,6 +43,7 @@ from kytolly.search.reformulate.reformulator import (
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import make_table
 from kytolly.search.scripts.pretrain_scorer import FUSIONS, MAX_QUERIES, fit
+from kytolly.search.text.language import AUTO
 
 LEARNING = ("train", "dev")  # splits; no judgment of a test query is looked at
 MOST = 400  # queries of a split
@@ -152,7 +153,8 @@ def main(argv: Sequence[str]) -> int:
     for folder in args.folders:
         name = Path(folder).name
         splits = [split for split in LEARNING if split in available_splits(folder)]
-        options = ReformulationOptions(collection=folder)
+        retrieval = RetrievalOptions(language=AUTO)
+        options = ReformulationOptions(collection=folder, retrieval=retrieval)
         context = contexts[name] = SearchContext.load(options, splits)
         by_split = {
             split: [

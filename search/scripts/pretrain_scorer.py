@@ -1,9 +1,9 @@
 """Train the network that comes with the package, and see how it does on collections it never saw.
 
 `python -m kytolly.search.scripts.pretrain_scorer FOLDER... [--out FILE]` learns from the train
-queries of all collections. With `--leave-one-out`, each collection is left out once, and the
-network that learned from the others reformulates its queries: no judgment of that collection was
-used.
+queries of all collections, each in its language. With `--leave-one-out`, each collection is left
+out once, and the network that learned from the others reformulates its queries: no judgment of that
+collection was used.
 """
 
 from __future__ import annotations
@@ -28,11 +28,17 @@ from kytolly.search.reformulate.device_env import (
     used_proposals,
 )
 from kytolly.search.reformulate.network import NumpyScorer, copied_scorer, make_scorer
-from kytolly.search.reformulate.options import TYPED_SHARE, AgentOptions, ReformulationOptions
+from kytolly.search.reformulate.options import (
+    TYPED_SHARE,
+    AgentOptions,
+    ReformulationOptions,
+    RetrievalOptions,
+)
 from kytolly.search.reformulate.query import SearchRules
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.table import QueryTable, concatenation, make_table
 from kytolly.search.reformulate.warm_start import fit_listwise
+from kytolly.search.text.language import AUTO
 
 MAX_QUERIES = 700  # train queries of a collection
 MAX_TEST_QUERIES = 800
@@ -51,7 +57,8 @@ class Tables(NamedTuple):
 def make_tables(folder: str, rules: SearchRules, seed: int = 0) -> Tables:
     """Tables of a collection's train queries and of those of its test split."""
     splits = available_splits(folder)
-    options = ReformulationOptions(collection=folder, seed=seed)
+    retrieval = RetrievalOptions(language=AUTO)
+    options = ReformulationOptions(collection=folder, retrieval=retrieval, seed=seed)
     context = SearchContext.load(options, splits)
 
     def table(split: str, most: int) -> QueryTable:

@@ -117,13 +117,37 @@ def test_polyak_sync_moves_by_its_share(batch):
     np.testing.assert_allclose(policy.target_vector, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("mix, published", [(0.25, "target"), (1.0, "online")])
-def test_an_average_is_what_the_keras_network_gets(mix, published, batch):
-    policy = make_policy(target_sync_updates=1, target_mix=mix)
+def test_the_average_is_of_a_share_of_the_targets_so_far(batch):
+    policy = make_policy(target_sync_updates=2, target_mix=0.25, average_share=0.5)
+    targets, averages = [], []
+    for _ in range(6):
+        policy.fit_step(batch, tf.ones(4))
+        targets.append(policy.target_vector.numpy())
+        averages.append(policy.average_vector.numpy())
+    first, second, third = targets[1::2]
+    expected = [first, first + (second - first) / 1.5]
+    expected.append(expected[1] + (third - expected[1]) / 2.0)
+    for average, right in zip(averages[1::2], expected, strict=True):
+        np.testing.assert_allclose(average, right, atol=1e-6)
+    np.testing.assert_array_equal(averages[3], averages[4])  # it moves as the target network does
+    policy.set_weights([np.zeros_like(w) for w in policy.network.get_weights()])
+    assert not policy.published.numpy().any()
+
+
+@pytest.mark.parametrize(
+    "mix, share, published",
+    [(0.25, None, "average"), (0.25, 0.0, "target"), (1.0, None, "online"), (1.0, 0.2, "average")],
+)
+def test_an_average_is_what_the_keras_network_gets(mix, share, published, batch):
+    policy = make_policy(target_sync_updates=1, target_mix=mix, average_share=share)
+    policy.update(batch)
     policy.update(batch)
     online = policy.weights.vector.numpy()
     policy.publish()
-    expected = {"target": policy.target_vector.numpy(), "online": online}[published]
+    vectors = {"target": policy.target_vector, "online": policy.weights.vector}
+    if published == "average":
+        vectors["average"] = policy.average_vector
+    expected = vectors[published].numpy()
     found = np.concatenate([w.numpy().ravel() for w in policy.network.trainable_variables])
     np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(policy.weights.vector, online)  # learning goes on from there

@@ -6,11 +6,12 @@ changes them, in the language of the documents. No judgment is used but to compa
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from pathlib import Path
 
 from kytolly.benchmarks.suite import Options, Report, Watch
-from kytolly.search.index.corpus import BUILTIN
+from kytolly.search.index.corpus import BUILTIN, load_collection
 from kytolly.search.reformulate.held_out import (
     AGENT,
     AGENT_FUSED,
@@ -22,8 +23,7 @@ from kytolly.search.reformulate.held_out import (
     tested_gains,
     with_choice,
 )
-from kytolly.search.reformulate.reformulator import Reformulator, for_unknown_documents
-from kytolly.search.reformulate.search import SearchContext
+from kytolly.search.reformulate.reformulator import Reformulator
 
 COSINES = 1.0
 
@@ -34,9 +34,11 @@ def reformulation_zero_shot(options: Options, watch: Watch) -> Report:
     rows, data = [], []
     with tempfile.TemporaryDirectory() as folder:
         with watch.turn("index and candidates"):
-            agent = Reformulator.pretrained(options.collection or BUILTIN)
+            texts = options.collection or BUILTIN
+            agent = Reformulator.pretrained(texts)
             chosen = agent.context.options
-            agent.context = for_unknown_documents(SearchContext.load(chosen, ("test",)))
+            judged = load_collection(texts, ("test",))
+            agent.context = dataclasses.replace(agent.context, collection=judged)
             queries = TestQueries(agent.context, Path(folder))
             typed = queries.typed_weights()
         for fusion, names in {0.0: (BM25, AGENT), COSINES: (FUSED, AGENT_FUSED)}.items():

@@ -24,12 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
-
 from kytolly.search.index.corpus import HEADER
-from kytolly.search.scripts.convert_medquad import write_json, write_lines
+from kytolly.search.scripts.convert_medquad import first_names, write_json, write_lines
 from kytolly.search.text.language import identify_language
 
 ENTRY = re.compile(r'\{url:"([^"?]+)[^"]*", app:"\w*", text:"([^"]*)"\}')
@@ -114,20 +110,20 @@ def read_help(folder: Path) -> tuple[dict[str, Page], dict[str, list[str]]]:
     Raises:
         ValueError: The folder has no index, or it leads to no page.
     """
-    entries = read_entries(folder)
-    pages = {
-        path.relative_to(folder.parent).as_posix(): read_page(path)
-        for path in sorted((folder / "text").rglob("*.html"))
+    entries, found = read_entries(folder), collections.defaultdict(dict)
+    for path in sorted((folder / "text").rglob("*.html")):
+        page = read_page(path)
+        if len(page.text.split()) >= LEAST_WORDS:
+            name = path.relative_to(folder.parent).as_posix()
+            found[identify_language(page.text).name][name] = page
+    pages: dict[str, Page] = max(found.values(), key=len, default={})
+    translated = folder.name != ENGLISH and (folder.parent / ENGLISH).is_dir()
+    english = read_entries(folder.parent / ENGLISH) if translated else {}
+    entries = {
+        text: known
+        for text, led in entries.items()
+        if text not in english and (known := [name for name in led if name in pages])
     }
-    pages = {name: page for name, page in pages.items() if len(page.text.split()) >= LEAST_WORDS}
-    languages = {name: identify_language(page.text).name for name, page in pages.items()}
-    most = collections.Counter(languages.values()).most_common(1)
-    pages = {name: page for name, page in pages.items() if languages[name] == most[0][0]}
-    if folder.name != ENGLISH and (folder.parent / ENGLISH).is_dir():
-        english = read_entries(folder.parent / ENGLISH)
-        entries = {text: led for text, led in entries.items() if text not in english}
-    entries = {text: [name for name in led if name in pages] for text, led in entries.items()}
-    entries = {text: led for text, led in entries.items() if led}
     if not entries:
         raise ValueError(
             f"{folder}: its index leads to no page with {LEAST_WORDS} words and more in text/, "
@@ -138,16 +134,8 @@ def read_help(folder: Path) -> tuple[dict[str, Page], dict[str, list[str]]]:
 
 def splits_of(entries: Mapping[str, Sequence[str]]) -> list[str]:
     """[entries] the split of each: one for all that lead to a page, or share an entry with it."""
-    pages = {name: at for at, name in enumerate({n: None for led in entries.values() for n in led})}
-    rows = [row for row, led in enumerate(entries.values()) for _ in led]
-    columns = [len(entries) + pages[name] for led in entries.values() for name in led]
-    size = len(entries) + len(pages)
-    graph = coo_array((np.ones(len(rows)), (rows, columns)), (size, size))
-    groups = connected_components(graph, directed=False)[1][: len(entries)]
-    first: dict[int, str] = {}
-    for group, led in zip(groups.tolist(), entries.values(), strict=True):
-        first[group] = min(first.get(group, led[0]), *led)
-    digests = [hashlib.sha256(first[group].partition("/")[2].encode()) for group in groups.tolist()]
+    first = first_names(list(entries.values()))
+    digests = [hashlib.sha256(name.partition("/")[2].encode()) for name in first]
     return [SPLITS[digest.digest()[0] % len(SPLITS)] for digest in digests]
 
 

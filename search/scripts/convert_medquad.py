@@ -21,12 +21,17 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from kytolly.search.index.corpus import HEADER
 
@@ -152,18 +157,25 @@ def split_queries(pairs: Sequence[Pair], sizes: Sizes) -> dict[str, list[str]]:
 
 def subjects_of(pairs: Sequence[Pair]) -> list[str]:
     """[pairs] one name of each pair's subject: equal for all that share a name or a question."""
-    parent: dict[str, str] = {}
+    groups = [[*pair.names, words(pair.question)] for pair in pairs]
+    return first_names(groups)
 
-    def root(name: str) -> str:
-        while parent.setdefault(name, name) != name:
-            parent[name] = name = parent[parent[name]]
-        return name
 
-    for pair in pairs:
-        for name in (*pair.names, words(pair.question)):
-            least, other = sorted((root(pair.names[0]), root(name)))
-            parent[other] = least
-    return [root(pair.names[0]) for pair in pairs]
+def first_names(groups: Sequence[Sequence[str]]) -> list[str]:
+    """[groups] the first name, in the alphabet, of all groups that one shares names with.
+
+    Also those that share names with these, and so on.
+    """
+    places = {name: at for at, name in enumerate(dict.fromkeys(itertools.chain(*groups)))}
+    rows = [row for row, names in enumerate(groups) for _ in names]
+    columns = [len(groups) + places[name] for names in groups for name in names]
+    size = len(groups) + len(places)
+    graph = coo_array((np.ones(len(rows)), (rows, columns)), (size, size))
+    labels = connected_components(graph, directed=False)[1].tolist()
+    first: dict[int, str] = {}
+    for label, names in zip(labels, groups, strict=False):
+        first[label] = min(first.get(label, names[0]), *names)
+    return [first[label] for label in labels[: len(groups)]]
 
 
 def words(text: str) -> str:

@@ -308,9 +308,13 @@ def test_runs_that_learned_values_before_there_were_masks_look_for_none(settings
     assert read_settings(file)[0]["action_masks"] is True
 
 
-@pytest.mark.parametrize("algorithm, norms", [("dqn", False), ("munchausen", False), ("pqn", None)])
-def test_runs_from_before_there_were_norms_have_none(algorithm, norms, tmp_path):
+@pytest.mark.parametrize(
+    "algorithm, expected",
+    [("dqn", (False, 0.0)), ("munchausen", (False, 0.0)), ("pqn", (None, None))],
+)
+def test_runs_from_before_there_were_norms_and_averages_have_none(algorithm, expected, tmp_path):
     settings = {"algorithm": algorithm, "cut_at_exploration": True}
     settings |= {} if algorithm == "pqn" else {"n_step": 1}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"settings": settings}))
-    assert read_settings(tmp_path / "config.yaml")[0].get("layer_norm") is norms
+    found = read_settings(tmp_path / "config.yaml")[0]
+    assert (found.get("layer_norm"), found.get("average_share")) == expected

@@ -18,7 +18,7 @@ from tests.loop.configs import small_config
 
 CASES = {
     "ppo": ("ppo", CartPole, {}),
-    "dqn": ("dqn", CartPole, {"n_step": 3, "target_sync_updates": 2}),
+    "dqn": ("dqn", CartPole, {"n_step": 3, "target_sync_updates": 2, "target_mix": 0.5}),
     "copies": ("dqn", CartPole, {"target_sync_updates": 3, "target_mix": 1.0}),
     "rainbow": ("rainbow", CartPole, {}),
     "dict": ("ppo", DictObservation, {}),
@@ -37,7 +37,8 @@ def collected(algorithm, make_env, settings, device):
     metrics = loop.run(160)
     policy = loop.agent.policy
     target = getattr(policy, "target_vector", policy.weights.vector)
-    return [policy.weights.vector.numpy(), target.numpy(), *map(np.asarray, metrics)]
+    vectors = (policy.weights.vector, target, policy.published)
+    return [*(vector.numpy() for vector in vectors), *map(np.asarray, metrics)]
 
 
 @pytest.mark.parametrize(

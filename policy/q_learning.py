@@ -43,8 +43,7 @@ class QLearningPolicy(Policy):
     A subclass of yours overrides `bootstrap`, the targets, or `loss`.
 
     Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning"; Shamir &
-    Zhang 2013, "Stochastic gradient descent for non-smooth optimization", section 4, for the
-    average.
+    Zhang 2013, "Stochastic gradient descent for non-smooth optimization", for the average.
     """
 
     metric_names = ("loss", "td_error", "q_mean", "grad_norm")

@@ -221,6 +221,7 @@ def ppo_work(settings: PPOSettings, variant: PPOVariant = PPOVariant()) -> Work:
         max_grad_norm=settings.max_grad_norm,
         normalize_rewards=False,
         learning_rate_final=None,
+        average_share=0.0,
     )
     untimed = SETTLING_ROLLOUTS * settings.env_steps_per_iteration
     return Work("PPO" if cfg.algorithm == "ppo" else cfg.algorithm, settings, cfg, untimed)

@@ -282,7 +282,7 @@ class DQNConfig(RunConfig):
 
     @property
     def averaged_share(self) -> float:
-        """The share of the updates so far over which evaluated weights are averaged, or 0."""
+        """As for every config, of the target network's changes."""
         if self.average_share is not None:
             return self.average_share
         return AVERAGE_SHARE if self.mix < 1.0 else 0.0

@@ -61,6 +61,11 @@ class Settings:
         check_names(cls, settings)
         return object.__new__(cls)
 
+    @property
+    def averaged_share(self) -> float:
+        """The share of the changes so far over which evaluated weights are averaged; 0: none."""
+        return 0.0
+
 
 def check_names(kind: type, names: Iterable[str]) -> None:
     """Refuse a name that is no field of a configuration dataclass."""

@@ -128,9 +128,10 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     learns_values = "n_step" in settings or settings.get("algorithm") == "pqn"
     if learns_values and "action_masks" not in settings:
         settings["action_masks"] = False  # those of values looked for none
+    if "n_step" in settings or settings.get("algorithm") == "ppo":
+        settings.setdefault("average_share", 0.0)  # no earlier run had a longer average
     if "n_step" in settings:
         settings.setdefault("layer_norm", False)  # no earlier network had norms unless asked for
-        settings.setdefault("average_share", 0.0)  # no earlier run had a longer average
     if "n_step" in settings and "cut_at_exploration" not in settings:
         _add_what_was_usual(settings, beside)
     return settings, dict(beside)

@@ -38,6 +38,11 @@ class PPOConfig(RolloutConfig):
     target_kl: Positive | None = setting(
         None, "KL divergence of which 1.5 times ends the epochs of a rollout; none: no such end"
     )
+    average_share: Share = setting(
+        0.1,
+        "share of the updates so far over which weights are averaged into those that are "
+        "evaluated and saved; 0: the newest weights",
+    )
     network: Literal["auto", "mlp", "cnn", "small_cnn", "grid_cnn", "impala"] = setting(
         "auto", "auto: cnn for images, grid_cnn for grids of bools or small integers, else mlp"
     )
@@ -68,6 +73,11 @@ class PPOConfig(RolloutConfig):
     normalize_rewards: bool = setting(True, "divide rewards by the running deviation of returns")
 
     units_of_weights = ("normalize_rewards",)  # settings without which learned values mean nothing
+
+    @property
+    def averaged_share(self) -> float:
+        """As for every config, a change being an update."""
+        return self.average_share
 
     def __post_init__(self) -> None:
         RolloutConfig.__post_init__(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
-from kytolly.config.fields import NotNegative, Positive, setting
+from kytolly.config.fields import NotNegative, Positive, Share, setting
 from kytolly.config.ppo import PPOConfig
 
 
@@ -19,6 +19,11 @@ class PPOKLConfig(PPOConfig):
         None, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
     entropy_coef: NotNegative | None = setting(0.0, "weight of the entropy bonus")
+    average_share: Share = setting(
+        0.0,
+        "share of the updates so far over which weights are averaged into those that are "
+        "evaluated and saved; 0: the newest weights",
+    )
     normalize_rewards: bool = setting(False, "divide rewards by the running deviation of returns")
     kl_coef: NotNegative = setting(
         0.05, "weight of the KL divergence from the network before training"

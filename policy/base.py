@@ -98,6 +98,9 @@ class Policy(tf.Module):
         self.network, self.optimizer, self.cfg = network, optimizer, cfg
         self.distribution = cast(ActionReader, distribution)
         self.weights = self.make_weights(network)
+        self.average_vector: tf.Variable | None = None
+        if cfg.averaged_share:
+            self.average_vector = tf.Variable(self.weights.vector, trainable=False, name="average")
         self.unrolled: Callable[..., Any] | None = None  # what calls a network with a memory
         if cfg.memory is not None:
             from kytolly.policy.sequences import Unrolled
@@ -257,13 +260,27 @@ class Policy(tf.Module):
         """[] bool, whether another update of this iteration may follow; None for always."""
         return None
 
+    def changed_average(
+        self, average: tf.Variable, vector: tf.Tensor, changes: tf.Tensor
+    ) -> tf.Tensor:
+        """[W] the average of weights after they changed to `vector` [W].
+
+        Of t changes [], an integer, the last one counts 1 / (1 + share (t - 1)), and each earlier
+        one the less the older it is: with a share of 1 all count the same.
+
+        Source: Shamir & Zhang 2013, "Stochastic Gradient Descent for Non-smooth Optimization",
+        section 4, polynomial decay.
+        """
+        length = 1.0 + self.cfg.averaged_share * tf.cast(tf.maximum(changes - 1, 0), tf.float32)
+        return average + (vector - average) / length
+
     def take_reward_scale(self, factor: tf.Tensor) -> None:
         """Learn from rewards times a factor; nothing where the rule has no units."""
 
     @property
     def published(self) -> tf.Variable:
-        """[W] the weights that the Keras network gets, for whoever looks at it."""
-        return self.weights.vector
+        """[W] the weights that the Keras network gets, for whoever looks at it: the average if any."""
+        return self.weights.vector if self.average_vector is None else self.average_vector
 
     def publish(self) -> None:
         """Copy the weights into the Keras network."""
@@ -273,15 +290,17 @@ class Policy(tf.Module):
         """Give the Keras network, and what learns, the arrays of `network.get_weights()`."""
         self.network.set_weights(weights)
         self.weights.take()
+        if self.average_vector is not None:
+            self.average_vector.assign(self.weights.vector)
 
     def begin_with(self, weights: Sequence[np.ndarray]) -> None:
         """Begin training with the arrays of another run's `network.get_weights()`."""
         self.set_weights(weights)
 
     def _fit_step(self, batch: Batch) -> Loss:
-        """One update from a batch; the Keras network follows."""
+        """One update from a batch; the Keras network gets what learned, and no average."""
         loss = self.update(batch)
-        self.publish()
+        self.weights.publish()
         return loss
 
 

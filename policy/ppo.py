@@ -118,6 +118,14 @@ class PPOPolicy(Policy):
         metrics = [loss, -gain, error, entropy, kl, moved]
         return Loss(loss, None, tf.stack(metrics))
 
+    def apply(self, vector: tf.Tensor, hyper: Hyper | None = None) -> None:
+        """As for every policy; the average moves with each update."""
+        super().apply(vector, hyper)
+        if self.average_vector is not None:
+            weights = tf.convert_to_tensor(self.weights.vector)
+            average = self.changed_average(self.average_vector, weights, self.updates)
+            self.average_vector.assign(average)
+
     def should_continue(self, update: Loss) -> tf.Tensor | None:
         """[] bool, whether the KL divergence allows another update; None without a `target_kl`."""
         target_kl = self.hyper.target_kl

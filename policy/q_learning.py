@@ -42,8 +42,7 @@ class QLearningPolicy(Policy):
 
     A subclass of yours overrides `bootstrap`, the targets, or `loss`.
 
-    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning"; Shamir &
-    Zhang 2013, "Stochastic gradient descent for non-smooth optimization", for the average.
+    Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
     """
 
     metric_names = ("loss", "td_error", "q_mean", "grad_norm")
@@ -62,9 +61,6 @@ class QLearningPolicy(Policy):
         super().__init__(network, distribution, optimizer, cfg)
         self.head, self.selection = self.head_type.of(cfg), self.make_selection(cfg)
         self.target_vector = tf.Variable(self.weights.vector, trainable=False, name="target")
-        self.average_vector: tf.Variable | None = None
-        if cfg.averaged_share:
-            self.average_vector = tf.Variable(self.target_vector, trainable=False, name="average")
         self.sync = tf.function(self._sync, jit_compile=cfg.xla, autograph=False)
 
     @classmethod
@@ -212,7 +208,7 @@ class QLearningPolicy(Policy):
         if is_straight():
             changed = self.changed_target(hyper.target_mix)
             if self.average_vector is not None:
-                average = self.changed_average(self.average_vector, changed)
+                average = self.changed_average(self.average_vector, changed, self.changes)
                 self.average_vector.assign(tf.where(due, average, self.average_vector))
             self.target_vector.assign(tf.where(due, changed, self.target_vector))
         else:
@@ -220,26 +216,18 @@ class QLearningPolicy(Policy):
 
     @property
     def published(self) -> tf.Variable:
-        """As for every policy; the average, or the target network where that is one."""
-        if self.average_vector is not None:
-            return self.average_vector
-        return self.target_vector if self.cfg.mix < 1.0 else self.weights.vector
+        """As for every policy; without an average the target network where that is one."""
+        is_target = self.average_vector is None and self.cfg.mix < 1.0
+        return self.target_vector if is_target else super().published
 
     def set_weights(self, weights: Sequence[np.ndarray]) -> None:
-        """As for every policy; the target network and the average get them too."""
+        """As for every policy; the target network gets them too."""
         super().set_weights(weights)
         self.target_vector.assign(self.weights.vector)
-        if self.average_vector is not None:
-            self.average_vector.assign(self.weights.vector)
 
     def _fit_step(self, batch: Transition, weight: tf.Tensor | None = None) -> Loss:
-        """As for every policy, by what learned and no average.
-
-        A [B] weight of the rows goes before the batch's own.
-        """
-        loss = self.update(batch if weight is None else batch._replace(weight=weight))
-        self.weights.publish()
-        return loss
+        """As for every policy; a [B] weight of the rows goes before the batch's own."""
+        return super()._fit_step(batch if weight is None else batch._replace(weight=weight))
 
     def _sync(self, mix: Number | None = None) -> None:
         """Move the target network towards the online one by `target_mix`, on the device.
@@ -249,20 +237,16 @@ class QLearningPolicy(Policy):
         changed = self.changed_target(self.hyper.target_mix if mix is None else mix)
         self.target_vector.assign(changed)
         if self.average_vector is not None:
-            self.average_vector.assign(self.changed_average(self.average_vector, changed))
+            average = self.changed_average(self.average_vector, changed, self.changes)
+            self.average_vector.assign(average)
+
+    @property
+    def changes(self) -> tf.Tensor:
+        """[] int64 changes of the target network so far."""
+        return self.updates // self.cfg.target_sync_updates
 
     def changed_target(self, mix: Number) -> tf.Tensor:
         """[W] the target network's weights after a change."""
         old, new = self.target_vector, self.weights.vector
         copies = isinstance(mix, float) and mix == 1.0
         return tf.convert_to_tensor(new) if copies else old + mix * (new - old)
-
-    def changed_average(self, average: tf.Variable, target: tf.Tensor) -> tf.Tensor:
-        """[W] the average after a change of the target network to `target` [W].
-
-        Of t changes the last one counts 1 / (1 + share (t - 1)), and each earlier one the less the
-        older it is: with a share of 1 all count the same.
-        """
-        changes = tf.cast(self.updates // self.cfg.target_sync_updates, tf.float32)
-        length = 1.0 + self.cfg.averaged_share * tf.maximum(changes - 1.0, 0.0)
-        return average + (target - average) / length

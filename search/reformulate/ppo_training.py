@@ -101,6 +101,7 @@ def ppo_config(options: ReformulationOptions, episodes: int, evaluation_episodes
         weight_decay=training.weight_decay,
         learning_rate=training.learning_rate,
         learning_rate_final=0.0,
+        average_share=0.0,
         gamma=1.0,
         normalize_rewards=False,
         clip_range=agent.clip_range,

@@ -133,7 +133,7 @@ class EpsilonGreedy(tf.Module):
         self.middle = middle if schedule is None else schedule.least
         self.falls_above = float(self.middle) + ROUNDING  # epsilon, while it falls fast
         self.rewards: tf.Variable | None = None  # the first one, and how many differed from it
-        searches = schedule is None and cfg.exploration_repeat is None and not cfg.noisy
+        searches = schedule is None and cfg.exploration_repeat is None
         if searches and cfg.epsilon_final > 0.0:  # who wants no random actions gets none
             self.rewards = tf.Variable([np.nan, 0.0], trainable=False, name="rewards")
             self.metric_names = ("epsilon", "searching")

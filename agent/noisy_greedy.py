@@ -8,35 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from kytolly.agent.exploration import EpsilonGreedy
 from kytolly.model.noisy import noise_widths, noisy_layers
 from kytolly.model.numpy_inference import NumpyNetwork, ordered_weights
-from kytolly.policy.action_values import ActionValues
 
 if TYPE_CHECKING:
     from kytolly.agent.acting import HostActor, HostObs
     from kytolly.agent.exploration import HostParams
-    from kytolly.config.dqn import DQNConfig
 
 
 class NoisyGreedy(EpsilonGreedy):
-    """The best action by weights with noise; any action until learning begins.
+    """The best action by weights with noise, or with probability epsilon any one.
 
     Each environment has its own noise, which stays for a rollout: the paper acts with one set of
-    weights between two phases of learning.
+    weights between two phases of learning. It has no epsilon; with `epsilon_start` and
+    `epsilon_final` 0 there is none once learning has begun.
 
-    Source: Fortunato et al. 2018, arXiv:1706.10295, section 3.1, with epsilon 0.
+    Source: Fortunato et al. 2018, arXiv:1706.10295, section 3.1.
     """
-
-    def __init__(self, cfg: DQNConfig, distribution: ActionValues):
-        super().__init__(cfg, distribution)
-        self.final_state = np.zeros(1)
-
-    def state(self, env_steps: tf.Tensor) -> tf.Tensor:
-        """[1] share of random actions after so many env steps: 1 until learning begins, then 0."""
-        return tf.where(env_steps < self.cfg.first_update_env_steps, [1.0], [0.0])
 
     def host_noise(
         self, rng: np.random.Generator, shape: tuple[int, int], state: np.ndarray

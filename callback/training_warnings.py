@@ -28,13 +28,6 @@ DETAILS = {  # settings that change nothing without another
     "network impala": ("impala_width", "impala_pool_size", "spectral_norm"),
 }
 WITHOUT_EFFECT = {  # settings that change nothing with another, or in these algorithms
-    "noisy": (
-        "epsilon_start",
-        "epsilon_middle",
-        "epsilon_final",
-        "exploration_env_steps",
-        "exploration_repeat",
-    ),
     "c51": ("huber_delta",),
     "rainbow": ("huber_delta",),
 }

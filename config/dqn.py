@@ -39,7 +39,7 @@ AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an a
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
 MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
 TABLE_STEPS = 1  # exact, whoever acted
-NORMED_MIDDLE, NORMED_FINAL = 0.1, 0.02  # epsilons with norms, if neither is given
+LATER_MIDDLE, LATER_FINAL = 0.1, 0.02  # epsilons with norms or noise, if neither is given
 IMAGES = {"n_step": 1, "updates_per_interval": 8}  # more unlearn what images and grids had taught
 MEMORY_STEPS = 16  # of a sequence
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
@@ -90,8 +90,8 @@ class DQNConfig(RunConfig):
         True, "sum no reward that follows a later random action, as the values suppose none"
     )
     double: bool = setting(False, "let the online network pick the next action of a target")
-    noisy: bool = setting(False, "explore by noise in the network's weights, in place of epsilon")
-    noise_scale: Positive = setting(0.5, "noise of a weight at first, times the root of the inputs")
+    noisy: bool = setting(False, "explore by noise in the network's weights beside epsilon")
+    noise_scale: Positive = setting(0.1, "noise of a weight at first, times the root of the inputs")
     prioritized: bool = setting(False, "draw rows by how wrong their estimates were")
     priority_exponent: Share = setting(
         0.5, "power of an error in its row's probability of being drawn; 0: uniform"
@@ -144,7 +144,8 @@ class DQNConfig(RunConfig):
     epsilon_middle: Share | None = setting(
         None,
         "share of random actions after exploration_env_steps, which falls on to epsilon_final "
-        "until the run ends; none: epsilon_final, or with layer_norm 0.1, if neither is given",
+        "until the run ends; none: epsilon_final, or with layer_norm or noisy 0.1, if neither is "
+        "given",
     )
     exploration_repeat: Annotated[int, Meta(ge=1, le=10_000), "steps"] | None = setting(
         None,
@@ -213,11 +214,6 @@ class DQNConfig(RunConfig):
                 f"{self.warmup_env_steps:,}, {window}): nothing would be learned. Raise "
                 "total_env_steps or lower one of these."
             )
-        if self.noisy and "epsilon" in (self.schedules or {}):
-            raise ValueError(
-                "noisy is set, and schedules has epsilon, expected one of them: a noisy network "
-                "explores by its noise. Leave one out."
-            )
         falls = ("epsilon_start", "epsilon_middle", "epsilon_final")
         epsilon = {k: getattr(self, k) for k in falls if getattr(self, k) is not None}
         for (name, first), (later, second) in itertools.pairwise(epsilon.items()):
@@ -262,9 +258,10 @@ class DQNConfig(RunConfig):
         if norms is None:
             norms = self.can_have_norms and not (table or images or self.munchausen)
             fitted["layer_norm"] = norms
-        if norms and isinstance(self.epsilon_final, Default) and self.epsilon_middle is None:
-            fitted["epsilon_middle"] = min(NORMED_MIDDLE, self.epsilon_start)
-            fitted["epsilon_final"] = NORMED_FINAL
+        falls_on = isinstance(self.epsilon_final, Default) and self.epsilon_middle is None
+        if falls_on and (norms or self.noisy):
+            fitted["epsilon_middle"] = min(LATER_MIDDLE, self.epsilon_start)
+            fitted["epsilon_final"] = LATER_FINAL
         return RunConfig.fitted_to(dataclasses.replace(self, **fitted), spec)
 
     @property
@@ -290,7 +287,7 @@ class DQNConfig(RunConfig):
     @property
     def cuts_n_step(self) -> bool:
         """True where the n rewards of a row end before a random action."""
-        return self.cut_at_exploration and self.n_step > 1 and not self.noisy
+        return self.cut_at_exploration and self.n_step > 1
 
     @property
     def sequence_length(self) -> int:

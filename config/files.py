@@ -128,12 +128,17 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     learns_values = "n_step" in settings or settings.get("algorithm") == "pqn"
     if learns_values and "action_masks" not in settings:
         settings["action_masks"] = False  # those of values looked for none
+    averages = "average_share" in settings
     if "n_step" in settings or settings.get("algorithm") == "ppo":
         settings.setdefault("average_share", 0.0)  # no earlier run had a longer average
     if "n_step" in settings:
         settings.setdefault("layer_norm", False)  # no earlier network had norms unless asked for
     if "n_step" in settings and "cut_at_exploration" not in settings:
         _add_what_was_usual(settings, beside)
+    if settings.get("noisy") and not averages:  # noise was all that explored
+        settings.pop("exploration_repeat", None)
+        settings |= {"epsilon_start": 0.0, "epsilon_middle": None, "epsilon_final": 0.0}
+        settings["cut_at_exploration"] = False
     return settings, dict(beside)
 
 
@@ -142,8 +147,6 @@ def _add_what_was_usual(settings: dict[str, Any], beside: BesideSettings) -> Non
     settings["cut_at_exploration"] = False
     if settings.get("algorithm") == "iqn":
         settings["layers_after_level"] = 1
-    if settings.get("noisy"):
-        settings.pop("exploration_repeat", None)  # which had to be 1
     encodings = (beside.get("spec") or {}).get("encodings")
     if settings.get("network") == "auto" and isinstance(encodings, dict) and "" in encodings:
         settings["network"] = "mlp"  # there was no table

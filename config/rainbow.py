@@ -24,5 +24,5 @@ class RainbowConfig(C51Config):
     n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
         3, "rewards that are summed before bootstrapping"
     )
-    noisy: bool = setting(True, "explore by noise in the network's weights, in place of epsilon")
+    noisy: bool = setting(True, "explore by noise in the network's weights beside epsilon")
     prioritized: bool = setting(True, "draw rows by how wrong their estimates were")

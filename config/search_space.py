@@ -67,9 +67,7 @@ DRAWN = {
     "priority_exponent": Choice((0.3, 0.5, 0.6, 0.7)),
     "importance_exponent": Choice((0.2, 0.4, 0.6, 1.0)),
 }
-EPSILON = ("exploration_env_steps", "epsilon_final")  # which a noisy network does without
-NOISY = {name: values for name, values in DQN.items() if name not in EPSILON}
-NOISY["noise_scale"] = Between(0.1, 1.0, log=True)
+NOISY = {**DQN, "noise_scale": Between(0.03, 1.0, log=True)}
 SEARCH_SPACES = {
     "dqn": DQN,
     "ddqn": DQN,

@@ -40,13 +40,14 @@ ROLLOUTS: dict[str, Any] = {
 }
 TEMPERATURE = {"entropy_temperature": 0.03}
 ATOMS = Q_LEARNING | TEMPERATURE | {"value_min": -100.0, "value_max": 100.0}
+WITHOUT_EPSILON = {"epsilon_start": 0.0, "epsilon_final": 0.0, "noise_scale": 0.5}
 OLDER_DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
     "0.2": {
         **dict.fromkeys(("dqn", "ddqn"), Q_LEARNING),
         **dict.fromkeys(("munchausen", "qr-dqn"), Q_LEARNING | TEMPERATURE),
         "iqn": Q_LEARNING | TEMPERATURE | {"layers_after_level": 1},
         "c51": ATOMS,
-        "rainbow": ATOMS | {"n_step": 3},
+        "rainbow": ATOMS | WITHOUT_EPSILON | {"n_step": 3},
         "pqn": {"normalize_observations": False},
         "ppo": ROLLOUTS,
     }

@@ -279,7 +279,7 @@ class Policy(tf.Module):
 
     @property
     def published(self) -> tf.Variable:
-        """[W] the weights that the Keras network gets, for whoever looks at it: the average if any."""
+        """[W] the weights that the Keras network gets: the average where there is one."""
         return self.weights.vector if self.average_vector is None else self.average_vector
 
     def publish(self) -> None:

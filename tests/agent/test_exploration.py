@@ -3,10 +3,13 @@ import pytest
 import tensorflow as tf
 
 from kytolly.agent.exploration import EpsilonGreedy
+from kytolly.agent.noisy_greedy import NoisyGreedy
 from kytolly.agent.randomness import RandomStream
 from kytolly.agent.sampling import correlate
 from kytolly.agent.schedules import Schedule, linear_schedule
 from kytolly.config.dqn import DQNConfig
+from kytolly.config.rainbow import RainbowConfig
+from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.policy.action_values import ActionValues
 from kytolly.policy.batch import Rollout
 
@@ -164,15 +167,29 @@ def test_an_end_without_a_reward_says_nothing():
     assert exploration.state(tf.constant(40_000, tf.int64))[1] == 0.0
 
 
-@pytest.mark.parametrize("settings", [{"exploration_repeat": 1}, {"noisy": True}])
-def test_an_exploration_that_was_asked_for_falls_in_any_case(settings):
-    exploration = EpsilonGreedy(DQNConfig(**settings), ActionValues(3))
+@pytest.mark.parametrize("noisy", [False, True])
+def test_an_exploration_that_was_asked_for_falls_in_any_case(noisy):
+    exploration = EpsilonGreedy(DQNConfig(exploration_repeat=1, noisy=noisy), ActionValues(3))
     exploration.observe(a_rollout(-1.0, 0.99))
     assert float(exploration.state(tf.constant(40_000, tf.int64))[0]) == pytest.approx(0.04)
     schedule = Schedule(np.array([1.0, 0.0]), np.array([0.1, 0.1]), total=10_000)
     exploration = EpsilonGreedy(DQNConfig(), ActionValues(3), schedule)
     exploration.observe(a_rollout(-1.0, 0.99))
     assert float(exploration.state(tf.constant(9_000, tf.int64))[0]) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("start, shares", [(1.0, (1.0, 0.1, 0.02)), (0.0, (1.0, 0.0, 0.0))])
+def test_noise_explores_beside_epsilon_unless_there_is_none(start, shares):
+    epsilons = {} if start else {"epsilon_start": 0.0, "epsilon_final": 0.0}
+    spec = EnvSpec("any", tf.TensorSpec([4]), Discrete(2))
+    cfg = RainbowConfig(total_env_steps=20_000, exploration_repeat=1, **epsilons).fitted_to(spec)
+    exploration = NoisyGreedy(cfg, ActionValues(2))
+    begins = cfg.first_update_env_steps
+    for env_steps, share in zip((begins - 1, begins + 5_000, 20_000), shares, strict=True):
+        state = exploration.state(tf.constant(env_steps, tf.int64))
+        np.testing.assert_allclose(state[0], share, atol=1e-3)
+        noise = exploration.host_noise(np.random.default_rng(0), (1_000, 2), state.numpy())
+        assert np.mean([explores for explores, _, _ in noise]) == pytest.approx(share, abs=0.03)
 
 
 def first(column):

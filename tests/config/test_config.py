@@ -310,11 +310,27 @@ def test_runs_that_learned_values_before_there_were_masks_look_for_none(settings
 
 @pytest.mark.parametrize(
     "algorithm, expected",
-    [("dqn", (False, 0.0)), ("munchausen", (False, 0.0)), ("pqn", (None, None))],
+    [
+        ("dqn", (False, 0.0)),
+        ("munchausen", (False, 0.0)),
+        ("ppo", (None, 0.0)),
+        ("pqn", (None, None)),
+    ],
 )
 def test_runs_from_before_there_were_norms_and_averages_have_none(algorithm, expected, tmp_path):
     settings = {"algorithm": algorithm, "cut_at_exploration": True}
-    settings |= {} if algorithm == "pqn" else {"n_step": 1}
+    settings |= {} if algorithm in ("ppo", "pqn") else {"n_step": 1}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"settings": settings}))
     found = read_settings(tmp_path / "config.yaml")[0]
     assert (found.get("layer_norm"), found.get("average_share")) == expected
+
+
+def test_noisy_runs_from_before_there_was_epsilon_beside_have_none(tmp_path):
+    file, settings = tmp_path / "config.yaml", {"algorithm": "rainbow", "n_step": 3, "noisy": True}
+    settings |= {"epsilon_start": 1.0, "epsilon_final": 0.04, "exploration_repeat": 1}
+    file.write_text(yaml.safe_dump({"settings": settings}))
+    found = read_settings(file)[0]
+    assert (found["epsilon_start"], found["epsilon_final"]) == (0.0, 0.0)
+    assert found["cut_at_exploration"] is False and "exploration_repeat" not in found
+    file.write_text(yaml.safe_dump({"settings": {**settings, "average_share": 0.1}}))
+    assert read_settings(file)[0]["epsilon_final"] == 0.04

@@ -32,7 +32,7 @@ USES = tuple(itertools.product(SCALES, MARGINS))
 FUSIONS = (0.0, 0.25, 0.5, 1.0, 2.0)  # weights of the cosines that are tried
 FOLDS = 5
 UNTESTED = 0.5  # scale where no dev query tests it
-PRETRAINED_SCALE = 1.0  # of the package's network, each of whose changes its model of gains tests
+PRETRAINED_SCALE = 1.5  # of the package's network, each of whose changes its model of gains tests
 CHOICE_FILE = "choice.json"
 FEW_QUERIES = 50  # on dev: with fewer, a choice says little
 
@@ -286,7 +286,7 @@ def read_choices(folder: Path) -> Choices:
 
 class _ChoiceRow(msgspec.Struct, forbid_unknown_fields=True):
     fusion: Annotated[float, msgspec.Meta(ge=0, le=1_000)]
-    scale: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    scale: Annotated[float, msgspec.Meta(ge=0, le=2)]
     margin: Annotated[float, msgspec.Meta(ge=-1, le=1)]
 
 

@@ -91,7 +91,7 @@ def test_a_model_is_saved_whole(tmp_path):
     for one, other in zip(GainModel.read(tmp_path / "gains.npz"), model(), strict=True):
         np.testing.assert_array_equal(one, other)
     packaged = GainModel.read()
-    assert packaged.weights.shape == (6, WIDE) and (packaged.margins >= 0).all()
+    assert packaged.weights.shape == (10, WIDE) and (packaged.margins >= 0).all()
     for points in (packaged.plain_from, packaged.plain_to, packaged.fused_from, packaged.fused_to):
         assert (np.diff(points) >= 0).all()
 

@@ -108,6 +108,30 @@ def policy():
     return make_policy(learning_rate=0.01, clip_range=0.2)
 
 
+def found(network):
+    return np.concatenate([weight.numpy().ravel() for weight in network.trainable_variables])
+
+
+def test_the_average_is_of_a_share_of_the_updates_so_far():
+    policy, batch = linear_policy(average_share=0.5, learning_rate=0.1), make_batch()
+    newest = []
+    for _ in range(3):
+        policy.fit_step(batch)
+        newest.append(policy.weights.vector.numpy())
+        np.testing.assert_array_equal(found(policy.network), newest[-1])
+    first, second, third = newest
+    expected = first + (second - first) / 1.5
+    expected += (third - expected) / 2.0
+    policy.publish()
+    np.testing.assert_allclose(found(policy.network), expected, atol=1e-6)
+    assert np.abs(expected - third).max() > 1e-3
+    np.testing.assert_array_equal(policy.weights.vector, third)  # learning goes on from there
+    policy.set_weights([np.zeros_like(weight) for weight in policy.network.get_weights()])
+    assert not policy.published.numpy().any()
+    newest_alone = linear_policy(average_share=0.0)
+    assert newest_alone.published is newest_alone.weights.vector
+
+
 def test_fit_step_traces_once_and_learns(policy):
     batch = make_batch(32)
     first = policy.fit_step(batch).metrics

@@ -446,7 +446,7 @@ def test_statistics_are_those_of_all_rollouts_and_the_numpy_twin_acts_with_them(
     seen = watch(loop.agent)
     loop.run(96)
     loop.close()
-    loop.agent.policy.publish()
+    loop.agent.policy.weights.publish()  # the newest, which act, and not their average
     rollout, _ = join(seen)
     network, rows = loop.agent.policy.network, rollout.obs.reshape(-1, 4)
     mean, variance, count = network.non_trainable_weights

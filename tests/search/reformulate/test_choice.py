@@ -243,7 +243,7 @@ ROW = {"fusion": 1, "scale": 0.5, "margin": 0}
         "null",
         '{"fusion": NaN, "choices": [], "digest": ""}',
         json.dumps({"fusion": -1, "choices": [], "digest": ""}),
-        json.dumps({"fusion": 1, "choices": [{**ROW, "scale": 1.5}], "digest": ""}),
+        json.dumps({"fusion": 1, "choices": [{**ROW, "scale": 2.5}], "digest": ""}),
         json.dumps({"fusion": 1, "choices": [{**ROW, "margin": "0"}], "digest": ""}),
         json.dumps({"fusion": 1, "choices": [{**ROW, "more": 0}], "digest": ""}),
         json.dumps({"fusion": 1, "choices": [{"fusion": 1}], "digest": ""}),

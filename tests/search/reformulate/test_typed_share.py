@@ -13,7 +13,7 @@ from kytolly.search.reformulate.reformulator import Reformulator
 from kytolly.search.reformulate.search import SearchContext
 from kytolly.search.reformulate.selection import Sample
 from kytolly.search.reformulate.train import train
-from kytolly.search.reformulate.typed_share import SHARES, drifts, with_typed_shares
+from kytolly.search.reformulate.typed_share import MOST_DRIFT, SHARES, drifts, with_typed_shares
 from tests.search.reformulate.tiny_collection import make_options
 
 
@@ -35,7 +35,7 @@ def chosen(dev, monkeypatch, by_fusion, count=FEW_QUERIES):
 
 def test_the_least_share_that_does_not_drift_is_chosen(dev, monkeypatch):
     falling = np.linspace(1.5, 1.1, len(SHARES))
-    place = int(np.argmax(falling <= 1.2))
+    place = int(np.argmax(falling <= MOST_DRIFT))
     assert 0 < place < len(SHARES) - 1
     expected = (SHARES[0], SHARES[place])
     assert chosen(dev, monkeypatch, {0.0: falling - 0.3, 2.0: falling}) == expected

@@ -64,9 +64,10 @@ class EvaluationLines(Callback):
         """Say how far the run is."""
         if state.evaluation is None:
             return
-        total, speed = state.config.total_env_steps, state.metrics.get("env_steps_per_second", 0.0)
-        remaining = max(total - state.env_steps, 0)  # the last rollout may pass the total
-        left = remaining * state.wall_seconds / max(state.env_steps, 1)
+        rollout = state.config.env_steps_per_iteration
+        total = -(-state.config.total_env_steps // rollout) * rollout  # rollouts are whole
+        speed = state.metrics.get("env_steps_per_second", 0.0)
+        left = (total - state.env_steps) * state.wall_seconds / max(state.env_steps, 1)
         self.say(
             f"{COLLECTION}: {state.env_steps:,} of {total:,} env steps, gain in {self.metric} "
             f"{state.evaluation.score:+.4f} (best {state.best_score:+.4f}), "

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from kytolly.callback.base import Evaluation, TrainState
 from kytolly.search.index import training_queries
 from kytolly.search.reformulate import ppo_training, selection
 from kytolly.search.reformulate import train as train_module
@@ -137,6 +138,18 @@ def test_ppo_gets_minibatches_that_divide_its_rollout():
             assert cfg.num_envs <= min(queries, 8) and cfg.num_envs * cfg.rollout_steps >= 1
             assert cfg.num_envs * cfg.rollout_steps % cfg.num_minibatches == 0
             assert cfg.total_env_steps == 2 * queries and cfg.evaluation_episodes == 4
+
+
+def test_the_last_rollout_does_not_pass_the_total_that_is_shown(tmp_path):
+    cfg, lines = ppo_config(make_options("x"), 25, 4), []
+    assert (cfg.total_env_steps, cfg.env_steps_per_iteration) == (50, 16)
+    first = TrainState(tmp_path, cfg, "queries", "device", "cpu", wall_seconds=9.0)
+    evaluation = Evaluation.of_episodes([0.25], [1])
+    for done in (48, 64):
+        state = dataclasses.replace(first, env_steps=done, evaluation=evaluation)
+        ppo_training.EvaluationLines(lines.append, "ndcg@10").on_evaluation(state)
+    assert "48 of 64 env steps" in lines[0] and "at most 3 s left" in lines[0]
+    assert "64 of 64 env steps" in lines[1] and "at most 0 s left" in lines[1]
 
 
 @pytest.mark.parametrize("queries", [4, 100, 1001])

@@ -40,6 +40,9 @@ class DiscountedReturns(tf.Module):
 class RewardScale(DiscountedReturns):
     """Divides rewards by the running deviation of the discounted return.
 
+    Nothing here has a unit, so that rewards times a power of 2 give the same result to the last
+    bit. Where all returns were equal so far, rewards become 0.
+
     Args:
         num_envs: Environments, `E`.
         gamma: Discount of an env step.
@@ -52,8 +55,7 @@ class RewardScale(DiscountedReturns):
         super().__init__(num_envs, gamma, "reward_scale")
         self.clip = clip
         self.mean, self.variance, self.count = (
-            tf.Variable(begin, trainable=False, name=name)
-            for begin, name in ((0.0, "mean"), (1.0, "variance"), (1e-4, "count"))
+            tf.Variable(0.0, trainable=False, name=name) for name in ("mean", "variance", "count")
         )
 
     def divide(self, rollout: Rollout) -> tf.Tensor:
@@ -64,7 +66,7 @@ class RewardScale(DiscountedReturns):
         old = (self.mean, self.variance, self.count)
         for statistic, value in zip(old, merge_statistics(*old, *new), strict=True):
             statistic.assign(value)
-        scaled = rollout.reward * tf.math.rsqrt(self.variance + 1e-8)
+        scaled = tf.math.divide_no_nan(rollout.reward, tf.sqrt(self.variance))
         return tf.clip_by_value(scaled, -self.clip, self.clip)
 
 

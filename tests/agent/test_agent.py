@@ -69,6 +69,25 @@ def test_scaled_rewards_are_clipped():
     assert found.numpy().max() == 2.0 and found.numpy().min() == -2.0
 
 
+@pytest.mark.parametrize("unit", [2.0**-40, 2.0**20])
+def test_scaled_rewards_do_not_depend_on_the_unit(unit):
+    numbers = np.random.default_rng(0).standard_normal((2, 100, 2)).astype(np.float32)
+    numbers[0, :90] = 0.0  # no reward until late
+    found = []
+    for factor in (1.0, unit):
+        scale = RewardScale(2, gamma=0.99, clip=10.0)
+        rollouts = [make_rollout(factor * part, np.zeros((100, 2), bool)) for part in numbers]
+        found.append([scale.divide(rollout).numpy() for rollout in rollouts])
+    np.testing.assert_array_equal(*found)
+    assert np.std(found[0][1]) > 0.1
+
+
+def test_rewards_that_are_all_0_stay_so():
+    scale = RewardScale(2, gamma=0.99, clip=10.0)
+    rollout = make_rollout(np.zeros((3, 2)), np.zeros((3, 2), bool))
+    np.testing.assert_array_equal(scale.divide(rollout), 0.0)
+
+
 def test_the_learning_rate_falls_linearly_over_the_run():
     cfg = make_config(learning_rate=0.01, learning_rate_final=0.002, total_env_steps=24)
     agent = make_agent(cfg, VECTOR)

@@ -226,11 +226,7 @@ def fitted_config(cfg: RunConfig, runner: EnvRunner, model: Model | None) -> Run
     """The config as it trains: with what the environment, XLA and the user's network decide."""
     xla = cfg.xla and xla_enabled()
     cfg = dataclasses.replace(cfg, num_envs=runner.num_envs, xla=xla)
-    if model is None:
-        return cfg.fitted_to(runner.spec)
-    if cfg.normalize_observations is None:
-        return dataclasses.replace(cfg, normalize_observations=False)
-    return cfg
+    return cfg.fitted_to(runner.spec, own_network=model is not None)
 
 
 class AgentTraining:

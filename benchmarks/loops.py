@@ -215,6 +215,7 @@ def ppo_work(settings: PPOSettings, variant: PPOVariant = PPOVariant()) -> Work:
         **rollout_settings(settings),
         activation=settings.activation,
         gae_lambda=settings.gae_lambda,
+        gae_lambda_value=None,
         clip_range=settings.clip,
         entropy_coef=settings.entropy_coef,
         value_coef=settings.value_coef,

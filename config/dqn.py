@@ -235,11 +235,13 @@ class DQNConfig(RunConfig):
                 "Lower updates_per_interval, batch_size or one of these."
             )
 
-    def fitted_to(self, spec: EnvSpec) -> RunConfig:
-        """As in the parent, with the network that fits, and what it learns best with.
+    def fitted_to(self, spec: EnvSpec, own_network: bool = False) -> RunConfig:
+        """As in the parent, with the network of ours that fits, and what it learns best with.
 
         `auto` becomes `table` for numbered states, layers have norms, and images learn slower.
         """
+        if own_network:
+            return RunConfig.fitted_to(self, spec, own_network)
         if self.network == "table" and not spec.has_states:
             raise ValueError(
                 f"network is 'table', and an observation of {spec.name} is not one of a few "

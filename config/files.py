@@ -131,6 +131,8 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
     averages = "average_share" in settings
     if "n_step" in settings or settings.get("algorithm") == "ppo":
         settings.setdefault("average_share", 0.0)  # no earlier run had a longer average
+    if settings.get("algorithm") == "ppo":
+        settings.setdefault("gae_lambda_value", None)  # there was one lambda
     if "n_step" in settings:
         settings.setdefault("layer_norm", False)  # no earlier network had norms unless asked for
     if "n_step" in settings and "cut_at_exploration" not in settings:

@@ -19,6 +19,9 @@ class PPOKLConfig(PPOConfig):
         None, "Adam's step size at the end of the run, reached linearly; none: constant"
     )
     entropy_coef: NotNegative | None = setting(0.0, "weight of the entropy bonus")
+    gae_lambda_value: Share | None = setting(
+        None, "weight of longer returns in what values learn; none: gae_lambda"
+    )
     average_share: Share = setting(
         0.0,
         "share of the updates so far over which weights are averaged into those that are "

@@ -199,11 +199,15 @@ class RunConfig(Settings):
         "replay_capacity"
     )
 
-    def fitted_to(self, spec: EnvSpec) -> RunConfig:
-        """The config with a decision where it leaves one to the environment, for our networks."""
+    def fitted_to(self, spec: EnvSpec, own_network: bool = False) -> RunConfig:
+        """The config with a decision where it leaves one to the environment.
+
+        The user's own network normalizes nothing unless the config says so.
+        """
         if self.normalize_observations is not None:
             return self
-        return dataclasses.replace(self, normalize_observations=spec.has_real_vectors)
+        normalizes = spec.has_real_vectors and not own_network
+        return dataclasses.replace(self, normalize_observations=normalizes)
 
     @property
     def state_units(self) -> int:

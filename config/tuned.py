@@ -32,6 +32,7 @@ ROLLOUTS: dict[str, Any] = {
     "epochs": 4,
     "num_minibatches": 4,
     "entropy_coef": 0.0,
+    "gae_lambda_value": None,
     "average_share": 0.0,
     "learning_rate": 3e-4,
     "learning_rate_final": None,
@@ -283,9 +284,15 @@ TUNED = {
 # Tasks that hide what the best action depends on; tuned with defaults that were those of today,
 # without an average.
 TUNED["ppo"] |= {
-    "CartPoleNoVel-v1": {"total_env_steps": 100_000, "memory": "gru", "average_share": 0.0},
+    "CartPoleNoVel-v1": {
+        "total_env_steps": 100_000,
+        "gae_lambda_value": None,
+        "average_share": 0.0,
+        "memory": "gru",
+    },
     "PendulumNoVel-v1": {
         "total_env_steps": 100_000,
+        "gae_lambda_value": None,
         "average_share": 0.0,
         "memory": "gru",
         "memory_length": 64,
@@ -298,6 +305,7 @@ TUNED["ppo"] |= {
     },
     "MountainCarContinuousNoVel-v0": {
         "total_env_steps": 100_000,
+        "gae_lambda_value": None,
         "average_share": 0.0,
         "memory": "gru",
         "num_envs": 4,

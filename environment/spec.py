@@ -60,6 +60,11 @@ class EnvSpec(NamedTuple):
         """Number of discrete actions, `A`; the sum over those of a MultiDiscrete."""
         return num_choices(self.action)
 
+    @property
+    def has_numbers_as_actions(self) -> bool:
+        """True where an action is real numbers, not a choice."""
+        return isinstance(self.action, Box)
+
     def network_input(self) -> Any:
         """The network's input, in which grids of bools or small integers have the dtype bool."""
         seen: Any = without_mask(self.obs)

@@ -19,6 +19,7 @@ VARIED = (
     "entropy_temperature",
     "td_lambda",
     "gae_lambda",
+    "gae_lambda_value",
     "clip_range",
     "value_coef",
     "entropy_coef",

@@ -29,6 +29,7 @@ class Hyper(NamedTuple):
     td_lambda: Number = math.nan
     # Policy gradients
     gae_lambda: Number = math.nan
+    gae_lambda_value: Number | None = None  # None for gae_lambda
     clip_range: Number = math.nan
     clip_range_value: Number | None = None  # in reward units; None for any
     value_coef: Number = math.nan

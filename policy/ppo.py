@@ -83,13 +83,16 @@ class PPOPolicy(Policy):
             values: [T, E] estimates at `obs`, in reward units.
             next_values: [T, E] estimates at `next_obs`, in reward units.
         """
-        td_error = rollout.reward + rollout.discount * next_values - values
-        advantage = generalized_advantage(
-            td_error, rollout.discount, rollout.last, self.hyper.gae_lambda
-        )
-        columns = (rollout.obs, rollout.action, rollout.log_prob, advantage, values)
-        obs, action, log_prob, advantage, value = map(merge_time, columns)
-        return PPOBatch(obs, action, log_prob, advantage, advantage + value, value)
+        hyper, discount = self.hyper, rollout.discount
+        td_error = rollout.reward + discount * next_values - values
+        advantage = generalized_advantage(td_error, discount, rollout.last, hyper.gae_lambda)
+        change = advantage
+        if hyper.gae_lambda_value is not None:
+            value_lambda = hyper.gae_lambda_value
+            change = generalized_advantage(td_error, discount, rollout.last, value_lambda)
+        columns = (rollout.obs, rollout.action, rollout.log_prob, advantage, change, values)
+        obs, action, log_prob, advantage, change, value = map(merge_time, columns)
+        return PPOBatch(obs, action, log_prob, advantage, change + value, value)
 
     def weight_gradients(self, batch: PPOBatch, hyper: Hyper) -> tuple[list[tf.Tensor], Loss]:
         """As for every policy, with advantages that are normalized over all rows."""

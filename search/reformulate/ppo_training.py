@@ -102,6 +102,7 @@ def ppo_config(options: ReformulationOptions, episodes: int, evaluation_episodes
         weight_decay=training.weight_decay,
         learning_rate=training.learning_rate,
         learning_rate_final=0.0,
+        gae_lambda_value=None,
         average_share=0.0,
         gamma=1.0,
         normalize_rewards=False,

@@ -323,6 +323,7 @@ def test_runs_from_before_there_were_norms_and_averages_have_none(algorithm, exp
     (tmp_path / "config.yaml").write_text(yaml.safe_dump({"settings": settings}))
     found = read_settings(tmp_path / "config.yaml")[0]
     assert (found.get("layer_norm"), found.get("average_share")) == expected
+    assert found.get("gae_lambda_value", "absent") == (None if algorithm == "ppo" else "absent")
 
 
 def test_noisy_runs_from_before_there_was_epsilon_beside_have_none(tmp_path):

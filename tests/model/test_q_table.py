@@ -14,7 +14,7 @@ from kytolly.config.files import read_settings
 from kytolly.config.munchausen import MunchausenConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.encoding import Encoding
-from kytolly.environment.spec import Discrete, EnvSpec
+from kytolly.environment.spec import Box, Discrete, EnvSpec
 from kytolly.model.q_table import STEP, QTable
 from kytolly.policy.batch import Transition
 
@@ -102,6 +102,19 @@ def test_several_numbers_are_no_state():
     pair = (("", Encoding((2,), (2, 1), (0, 0))),)
     assert DQNConfig().fitted_to(one_state(pair)).network == "auto"
     assert PPOConfig().fitted_to(one_state()).network == "auto"
+
+
+def test_values_learn_from_longer_returns_where_vectors_ask_for_a_choice():
+    vectors = one_state(())._replace(obs=tf.TensorSpec([4], tf.float32))
+    images = vectors._replace(obs=tf.TensorSpec([84, 84, 3], tf.uint8))
+    forces = vectors._replace(action=Box((-1.0,), (1.0,)))
+    specs = vectors, images, forces, one_state()
+    found = [PPOConfig().fitted_to(spec).gae_lambda_value for spec in specs]
+    assert found == [0.99, None, None, None]
+    assert PPOConfig().fitted_to(forces, own_network=True).gae_lambda_value is None
+    given = PPOConfig(gae_lambda_value=0.99).fitted_to(one_state())
+    assert given.gae_lambda_value == 0.99 and given.fitted_to(one_state()) == given
+    assert PPOConfig(gae_lambda_value=None).fitted_to(vectors).gae_lambda_value is None
 
 
 def test_a_table_is_refused_where_it_cannot_be():

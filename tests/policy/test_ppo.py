@@ -194,7 +194,7 @@ def make_rollout(policy):
 
 @pytest.mark.parametrize("cut_once", [False, True])
 def test_a_rollout_becomes_rows_with_advantages_and_targets(cut_once):
-    policy = linear_policy(gae_lambda=0.5)
+    policy = linear_policy(gae_lambda=0.5, gae_lambda_value=None)
     rollout = make_rollout(policy)
     memory = RolloutBuffer(8, 1, 1, cut_at_most_once=cut_once)
     batch, _ = memory.open(rollout, policy)
@@ -213,6 +213,24 @@ def test_a_rollout_becomes_rows_with_advantages_and_targets(cut_once):
     np.testing.assert_allclose(batch.target, advantage + value.reshape(-1), rtol=1e-5)
     np.testing.assert_array_equal(batch.obs, np.reshape(rollout.obs, (8, 3)))
     np.testing.assert_array_equal(batch.log_prob, np.reshape(rollout.log_prob, 8))
+
+
+@pytest.mark.parametrize("of_values", [None, 0.5, 1.0])
+def test_values_may_learn_from_longer_returns_than_advantages_have(of_values):
+    policy = linear_policy(gae_lambda=0.5, gae_lambda_value=of_values)
+    rollout = make_rollout(policy)
+    batch, _ = RolloutBuffer(8, 1, 1, cut_at_most_once=False).open(rollout, policy)
+    value = (np.asarray(rollout.obs) @ VALUE).reshape(4, 2)
+    next_value = (np.asarray(rollout.next_obs) @ VALUE).reshape(4, 2)
+    td_error = np.asarray(rollout.reward) + np.asarray(rollout.discount) * next_value - value
+    last, weight = np.asarray(rollout.last), 0.9 * np.array([0.5, of_values or 0.5])
+    sums, following = np.zeros((2, 4, 2)), np.zeros((2, 2))
+    for time in reversed(range(4)):
+        following = td_error[time] + weight[:, None] * np.where(last[time], 0.0, following)
+        sums[:, time] = following
+    advantage, change = sums.reshape(2, 8)
+    np.testing.assert_allclose(batch.advantage, advantage, rtol=1e-5)
+    np.testing.assert_allclose(batch.target, change + value.reshape(-1), rtol=1e-5)
 
 
 def test_probabilities_that_were_not_kept_are_those_of_the_present_weights():

@@ -98,8 +98,7 @@ def test_ppo_solves_masks_kinds_numbers_and_dicts(make_env):
 def test_squashed_numbers_are_found_too():
     env = ContinuousAction()
     agent, obs = trained(env, action_bounds="squash", state_dependent_std=True), observations(env)
-    error = np.abs(agent.act(obs) - env.best_action(obs))
-    assert error.mean() < 0.05 and error.max() < 0.2  # seeds 1 to 3: at most 0.16
+    np.testing.assert_allclose(agent.act(obs), env.best_action(obs), atol=0.15)
 
 
 @pytest.mark.learning

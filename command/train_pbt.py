@@ -27,7 +27,7 @@ from kytolly.experiment.pbt import PopulationBased, config_for_pbt
 from kytolly.experiment.processes import default_jobs
 from kytolly.experiment.seeds import shared_settings
 from kytolly.record.files import write_text
-from kytolly.record.run_folder import RunFolder, versions, yaml_text
+from kytolly.record.run_folder import RunFolder, shared_yaml_text, versions
 from kytolly.record.saved_run import read_result
 
 if TYPE_CHECKING:
@@ -176,7 +176,7 @@ def train(task: Task, pbt: PopulationBased, args: argparse.Namespace) -> int:
             beside: dict[str, Any] = {"environment": env, "versions": versions()}
             beside["pbt"] = {"population": pbt.size, "interval": pbt.interval}
             beside["pbt"] |= {"apart": 1} if task.apart else {}
-            write_text(folder.path / GROUP_FILE, yaml_text(cfg, beside))
+            write_text(folder.path / GROUP_FILE, shared_yaml_text(cfg, beside))
         print_line(
             f"{pbt.size} members, which change {', '.join(pbt.names)} every {pbt.interval:,} env "
             f"steps, in {folder.path}"
@@ -192,7 +192,7 @@ def train(task: Task, pbt: PopulationBased, args: argparse.Namespace) -> int:
         raise ValueError("no member has a result; the reasons are above")
     best = max(scores, key=lambda member: scores[member])
     winner = pbt.winner(best, training.configs)
-    write_text(folder.path / WINNER, yaml_text(winner, {"environment": env}))
+    write_text(folder.path / WINNER, shared_yaml_text(winner, {"environment": env}))
     summary = {
         "algorithm": cfg.algorithm,
         "environment": env,

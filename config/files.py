@@ -28,6 +28,7 @@ class BesideSettings(TypedDict, total=False):
     spec: dict[str, Any] | None
     init: str | None
     together: list[list[int]] | None  # of a group: the seeds of each population
+    not_given: list[str]  # settings that the runs may choose, whatever number is written
     pbt: dict[str, int] | None  # of population-based training: members and interval
     sweep: dict[str, Any] | None  # of a sweep: its values, seeds and processes
 
@@ -141,6 +142,8 @@ def read_settings(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         settings.pop("exploration_repeat", None)
         settings |= {"epsilon_start": 0.0, "epsilon_middle": None, "epsilon_final": 0.0}
         settings["cut_at_exploration"] = False
+    for name in beside.pop("not_given", ()):
+        settings.pop(name, None)
     return settings, dict(beside)
 
 

@@ -143,7 +143,7 @@ def train_population(
     from kytolly.config.files import read_settings
     from kytolly.deployment.initial_weights import resolve_init_run
     from kytolly.record.files import write_text
-    from kytolly.record.run_folder import RunFolder, versions, yaml_text
+    from kytolly.record.run_folder import RunFolder, shared_yaml_text, versions
 
     if not configs:
         raise ValueError("train_population got no configs, expected at least one. Give one.")
@@ -175,7 +175,7 @@ def train_population(
         if not resume:
             beside = {"environment": training.runner.spec.name, "versions": versions()}
             beside |= {} if init_run is None else {"init": str(init_run)}
-            write_text(folder.path / GROUP_FILE, yaml_text(training.configs[0], beside))
+            write_text(folder.path / GROUP_FILE, shared_yaml_text(training.configs[0], beside))
         results = training.train()
         if training.problems:
             raise ValueError(

@@ -18,7 +18,7 @@ from kytolly.experiment.processes import ChildRun, Report, Start, run_children
 from kytolly.experiment.seed_statistics import SeedSummary, summary
 from kytolly.record.files import write_file, write_text
 from kytolly.record.metrics_file import evaluations
-from kytolly.record.run_folder import RunFolder, versions, yaml_text
+from kytolly.record.run_folder import RunFolder, shared_yaml_text, versions
 from kytolly.record.saved_run import SavedConfig, SavedRun, read_result
 
 LINE_SECONDS = 5.0  # between two lines about a seed
@@ -153,7 +153,7 @@ class SeedGroup:
         new = [seed for seed in seeds if parts and not any(seed in part for part in parts)]
         if parts is not None and new:
             parts = [*parts, new]
-            write_text(file, yaml_text(cfg, {**beside, "together": parts}))
+            write_text(file, shared_yaml_text(cfg, {**beside, "together": parts}))
         return cls(held, cfg, env, seeds, beside.get("init"), report, parts)
 
     @classmethod
@@ -169,7 +169,7 @@ class SeedGroup:
         beside = {"environment": self.environment, "loop": self.config.loop, "versions": versions()}
         beside |= {"init": self.init} if self.init else {}
         beside |= {} if self.parts is None else {"together": self.parts}
-        write_text(self.folder / GROUP_FILE, yaml_text(self.config, beside))
+        write_text(self.folder / GROUP_FILE, shared_yaml_text(self.config, beside))
 
     def train_apart(self, jobs: int) -> SeedsResult:
         """Train the seeds that wait, so many at a time; returns what result.json holds.

@@ -241,7 +241,11 @@ def chosen_settings_text(
     """
     values, default = dataclasses.asdict(cfg), dataclasses.asdict(type(cfg)())
     tuned = tuned_settings(cfg.algorithm, environment)
-    told = {k: v for k, v in values.items() if v != default[k] or k in tuned}
+    told = {
+        name: value
+        for name, value in values.items()
+        if name in tuned or value != default[name] or type(value) is not type(default[name])
+    }
     told = {"algorithm": cfg.algorithm, **told, **chosen}
     told.pop("seed", None)
     return (

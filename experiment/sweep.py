@@ -34,7 +34,7 @@ from kytolly.experiment.together import (
 from kytolly.experiment.varied import program_key
 from kytolly.machine.hardware import nvidia_gpu_plausible
 from kytolly.record.files import refuse_links, write_file, write_text
-from kytolly.record.run_folder import RunFolder, path_part, versions, yaml_text
+from kytolly.record.run_folder import RunFolder, path_part, shared_yaml_text, versions
 
 MAX_NAME_BYTES = 200  # of a folder: file systems take 255
 MAX_SETTINGS = 1_000  # combinations in one sweep
@@ -309,7 +309,7 @@ class Sweep:
         beside: dict[str, Any] = {"environment": self.environment, "loop": self.config.loop}
         beside |= {"versions": versions(), "sweep": self.plan}
         beside |= {"init": self.init} if self.init else {}
-        write_text(self.folder / SWEEP_FILE, yaml_text(self.config, beside))
+        write_text(self.folder / SWEEP_FILE, shared_yaml_text(self.config, beside))
 
     def _end_part(self, child: ChildRun) -> None:
         """Note which runs of a population have no result; what is wrong at once may be for all."""

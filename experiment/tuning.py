@@ -30,7 +30,7 @@ from kytolly.experiment.study import (
     settings_text,
 )
 from kytolly.record.files import refuse_links, write_file, write_text
-from kytolly.record.run_folder import yaml_text
+from kytolly.record.run_folder import shared_yaml_text
 
 if TYPE_CHECKING:
     import optuna
@@ -219,7 +219,9 @@ class TrialRuns:
             run_dir = self.run_dir(name)
             if os.path.lexists(run_dir):  # made by somebody else since this call began
                 raise other_run(run_dir)
-            write_text(self._settings_file(name), yaml_text(cfg, {"environment": self.environment}))
+            write_text(
+                self._settings_file(name), shared_yaml_text(cfg, {"environment": self.environment})
+            )
             return name, cfg
         return None
 

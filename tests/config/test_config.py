@@ -13,7 +13,7 @@ from kytolly.config.files import read_settings
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.config.tuned import TUNED, tuned_settings, without_memory
-from kytolly.record.run_folder import yaml_text
+from kytolly.record.run_folder import shared_yaml_text, yaml_text
 
 
 @pytest.mark.parametrize(
@@ -255,6 +255,18 @@ def test_yaml_out_and_in_is_the_same_configuration(kind, tmp_path):
     assert set(yaml.safe_load((tmp_path / "c.yaml").read_text())["settings"]) == {
         field.name for field in dataclasses.fields(kind)
     }
+
+
+def test_a_shared_file_leaves_to_each_run_what_nobody_gave(tmp_path):
+    file = tmp_path / "group.yaml"
+    for cfg in (DQNConfig(n_step=5), PPOConfig(gae_lambda_value=0.99, num_envs=2)):
+        file.write_text(shared_yaml_text(cfg, {"environment": "X-v0"}))
+        settings, beside = read_settings(file)
+        assert beside == {"environment": "X-v0"}
+        read = from_mapping(type(cfg), settings)
+        for name, value in dataclasses.asdict(cfg).items():
+            assert (name, getattr(read, name)) == (name, value)
+            assert isinstance(getattr(read, name), Default) is isinstance(value, Default), name
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,15 @@ def test_tuned_settings_are_told_once_for_all_seeds(words, told, monkeypatch, ca
     assert all("--no-tuned" in process.words for process in processes.started)
 
 
+def test_what_nobody_gave_is_left_to_each_run(monkeypatch):
+    """Which knows the environment: forces ask for one lambda, and images for one step."""
+    processes = Processes(monkeypatch, lambda _, seed: [5.0])
+    assert main([*APART, "--seeds", "0", "--no-tuned", "--num-envs", "8"]) == 0
+    (process,) = processes.started
+    assert process.settings["num_envs"] == 8
+    assert not {"gae_lambda_value", "rollout_steps", "num_minibatches"} & set(process.settings)
+
+
 def test_the_others_go_on_when_one_fails_and_the_status_says_so(monkeypatch, capsys):
     Processes(monkeypatch, lambda _, seed: [5.0, "it broke"] if seed == 1 else [5.0, 7.0])
     assert main([*APART, "--seeds", "0-2", "--json"]) == 1

@@ -4,8 +4,7 @@ import json
 import signal
 from pathlib import Path
 
-import yaml
-
+from kytolly.config.files import read_settings
 from kytolly.experiment import processes
 from tests.helpers.written_runs import write_run
 
@@ -42,7 +41,7 @@ class Process:
         self.run_dir = Path(options.get("--log-dir") or options["--resume"])
         settings = {}
         if "--config" in options:
-            settings = yaml.safe_load(Path(options["--config"]).read_text())["settings"]
+            settings = read_settings(options["--config"])[0]
         self.seed = int(options.get("--seed", settings.get("seed", -1)))
         self.settings = {**settings, "seed": self.seed}
         self.evaluations = owner.returns(self.words, self.seed)

@@ -96,9 +96,11 @@ def test_ppo_solves_masks_kinds_numbers_and_dicts(make_env):
 
 @pytest.mark.learning
 def test_squashed_numbers_are_found_too():
-    env = ContinuousAction()
-    agent, obs = trained(env, action_bounds="squash", state_dependent_std=True), observations(env)
-    np.testing.assert_allclose(agent.act(obs), env.best_action(obs), atol=0.15)
+    """Before the tanh they are curved in x; with larger steps the noise ends before the curve."""
+    env, slower = ContinuousAction(), {"learning_rate": 3e-3, "epochs": 8, "hidden_units": (64, 64)}
+    agent = trained(env, action_bounds="squash", state_dependent_std=True, **slower)
+    obs = observations(env)
+    np.testing.assert_allclose(agent.act(obs), env.best_action(obs), atol=0.1)
 
 
 @pytest.mark.learning

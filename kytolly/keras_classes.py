@@ -36,20 +36,30 @@ def import_models() -> None:
 
 
 class KerasImport:
-    """Waits for the import of Keras, lets it pass, and calls `import_models` after it."""
+    """Waits for the import of Keras, lets it pass, and calls `import_models` after it.
+
+    It goes on waiting while others only ask where Keras lies, as TensorFlow does.
+    """
+
+    def __init__(self) -> None:
+        self._asks = False
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         """The spec that the other finders give; None for what is not Keras."""
-        if fullname != "keras":
+        if fullname != "keras" or self._asks:
             return None
         from importlib import util
 
-        sys.meta_path.remove(self)
-        spec = util.find_spec(fullname)
+        self._asks = True
+        try:
+            spec = util.find_spec(fullname)
+        finally:
+            self._asks = False
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
 
             def execute_and_register(module: Any) -> None:
+                sys.meta_path.remove(self)
                 execute(module)
                 import_models()
 

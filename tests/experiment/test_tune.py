@@ -18,7 +18,9 @@ from kytolly.command import tune as tune_command
 from kytolly.command.entry import main, parse
 from kytolly.command.train import given_config
 from kytolly.command.tune import study_file
+from kytolly.config.ppo import PPOConfig
 from kytolly.config.search_space import SEARCH_SPACES, Choice, search_space
+from kytolly.experiment.study import chosen_settings_text
 from kytolly.experiment.trial_populations import Halving
 from kytolly.record.metrics_file import evaluations
 from tests.helpers.commands import SHORT_PPO, as_cluster, kytolly
@@ -86,6 +88,13 @@ def test_the_best_settings_train_again_as_they_were(monkeypatch, capsys):
     assert cfg.gamma == 0.9 and cfg.total_env_steps == 2000
     assert cfg.learning_rate == found["best"]["params"]["learning_rate"]
     assert Path("s/trials.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_default_is_told_only_where_it_was_given():
+    """A number that nobody gave would be another one on another kind of environment."""
+    for cfg, told in ((PPOConfig(), False), (PPOConfig(gae_lambda_value=0.99), True)):
+        text = chosen_settings_text(cfg, "Unknown-v0", {"gamma": 0.9}, "a note")
+        assert ("gae_lambda_value: 0.99" in text) is told and "gamma: 0.9" in text
 
 
 def test_a_trial_that_lags_behind_is_stopped_and_the_others_are_not(monkeypatch, capsys):

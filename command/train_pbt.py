@@ -22,12 +22,12 @@ from kytolly.command.train_seeds import say_why_apart
 from kytolly.config.files import read_settings
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
-from kytolly.experiment.members import GROUP_FILE, member_names, reason_apart
+from kytolly.experiment.members import GROUP_FILE, member_names, reason_apart, shared_yaml_text
 from kytolly.experiment.pbt import PopulationBased, config_for_pbt
 from kytolly.experiment.processes import default_jobs
 from kytolly.experiment.seeds import shared_settings
 from kytolly.record.files import write_text
-from kytolly.record.run_folder import RunFolder, shared_yaml_text, versions
+from kytolly.record.run_folder import RunFolder, versions
 from kytolly.record.saved_run import read_result
 
 if TYPE_CHECKING:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kytolly.config.fields import Default
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.environment.registry import TENSOR_ENVIRONMENTS
@@ -21,6 +22,15 @@ if TYPE_CHECKING:
 
 GROUP_FILE = "group.yaml"  # in a folder that holds the runs of several seeds
 SWEEP_FILE = "sweep.yaml"  # in a folder that holds the groups of a sweep
+
+
+def shared_yaml_text(config: RunConfig, beside: Mapping[str, object]) -> str:
+    """As `yaml_text`, for several runs: names the settings that each may still choose itself."""
+    from kytolly.record.run_folder import yaml_text
+
+    fields = dataclasses.fields(config)
+    names = [field.name for field in fields if isinstance(getattr(config, field.name), Default)]
+    return yaml_text(config, {**beside, "not_given": names} if names else beside)
 
 
 def reason_apart(cfg: RunConfig, env: str) -> str | None:
@@ -143,7 +153,7 @@ def train_population(
     from kytolly.config.files import read_settings
     from kytolly.deployment.initial_weights import resolve_init_run
     from kytolly.record.files import write_text
-    from kytolly.record.run_folder import RunFolder, shared_yaml_text, versions
+    from kytolly.record.run_folder import RunFolder, versions
 
     if not configs:
         raise ValueError("train_population got no configs, expected at least one. Give one.")

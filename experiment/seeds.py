@@ -13,12 +13,13 @@ from kytolly.config.files import read_settings
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.experiment.comparison import DEFAULT_METRIC, GROUP_FILE, make_groups, read_runs
+from kytolly.experiment.members import shared_yaml_text
 from kytolly.experiment.plots import plot_comparison
 from kytolly.experiment.processes import ChildRun, Report, Start, run_children
 from kytolly.experiment.seed_statistics import SeedSummary, summary
 from kytolly.record.files import write_file, write_text
 from kytolly.record.metrics_file import evaluations
-from kytolly.record.run_folder import RunFolder, shared_yaml_text, versions
+from kytolly.record.run_folder import RunFolder, versions
 from kytolly.record.saved_run import SavedConfig, SavedRun, read_result
 
 LINE_SECONDS = 5.0  # between two lines about a seed

@@ -20,7 +20,7 @@ from kytolly.config.files import read_settings
 from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.experiment.comparison import GROUP_FILE
-from kytolly.experiment.members import SWEEP_FILE, reason_apart
+from kytolly.experiment.members import SWEEP_FILE, reason_apart, shared_yaml_text
 from kytolly.experiment.processes import ChildRun, Report, Start, default_jobs, run_children
 from kytolly.experiment.seed_statistics import Improvement, SeedSummary, improvement
 from kytolly.experiment.seeds import SeedGroup, SeedRun, shared_settings
@@ -34,7 +34,7 @@ from kytolly.experiment.together import (
 from kytolly.experiment.varied import program_key
 from kytolly.machine.hardware import nvidia_gpu_plausible
 from kytolly.record.files import refuse_links, write_file, write_text
-from kytolly.record.run_folder import RunFolder, path_part, shared_yaml_text, versions
+from kytolly.record.run_folder import RunFolder, path_part, versions
 
 MAX_NAME_BYTES = 200  # of a folder: file systems take 255
 MAX_SETTINGS = 1_000  # combinations in one sweep

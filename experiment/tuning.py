@@ -16,6 +16,7 @@ from kytolly.agent.algorithms import make_config
 from kytolly.config.fields import MAX_SEED
 from kytolly.config.run import RunConfig
 from kytolly.config.search_space import Between, Choice
+from kytolly.experiment.members import shared_yaml_text
 from kytolly.experiment.pbt import evaluation_interval
 from kytolly.experiment.plots import Setting, TrialSummary, plot_trials
 from kytolly.experiment.processes import ChildRun, Report, Start, run_children
@@ -30,7 +31,6 @@ from kytolly.experiment.study import (
     settings_text,
 )
 from kytolly.record.files import refuse_links, write_file, write_text
-from kytolly.record.run_folder import shared_yaml_text
 
 if TYPE_CHECKING:
     import optuna

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from filelock import FileLock, Timeout
 
-from kytolly.config.fields import Default, DefaultCount, DefaultShare
+from kytolly.config.fields import DefaultCount, DefaultShare
 from kytolly.record.files import PARTIAL, refuse_links, write_text
 from kytolly.record.version import __version__
 
@@ -206,13 +206,6 @@ def yaml_text(config: RunConfig | SupervisedConfig, beside: Mapping[str, object]
     """Every field of a configuration, and what else identifies the run, as YAML."""
     values = plain_settings(dataclasses.asdict(config))
     return yaml.safe_dump({**beside, "settings": values}, sort_keys=False)
-
-
-def shared_yaml_text(config: RunConfig, beside: Mapping[str, object]) -> str:
-    """As `yaml_text`, for others to run: names the settings that each may still choose itself."""
-    fields = dataclasses.fields(config)
-    names = [field.name for field in fields if isinstance(getattr(config, field.name), Default)]
-    return yaml_text(config, {**beside, "not_given": names} if names else beside)
 
 
 def plain_settings(values: Mapping[str, object]) -> dict[str, object]:

@@ -13,7 +13,8 @@ from kytolly.config.files import read_settings
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.config.tuned import TUNED, tuned_settings, without_memory
-from kytolly.record.run_folder import shared_yaml_text, yaml_text
+from kytolly.experiment.members import shared_yaml_text
+from kytolly.record.run_folder import yaml_text
 
 
 @pytest.mark.parametrize(

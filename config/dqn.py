@@ -36,6 +36,7 @@ NETWORKS = Literal[
 HIDDEN_UNITS = (120, 84)
 AVERAGE_SHARE = 0.1  # of the updates so far: more lags behind a run that learns late
 AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an average
+AVERAGE_MIX, NORM_MIX = 0.02, 0.04  # of the target network; norms hold a faster one in range
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
 MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
 TABLE_STEPS = 1  # exact, whoever acted
@@ -123,7 +124,7 @@ class DQNConfig(RunConfig):
     target_mix: Annotated[float, Meta(gt=0, le=1)] | None = setting(
         None,
         "online weights' share in each change of the target; 1: a copy; below 1: a Polyak average; "
-        "none: 0.02, or 1 where target_sync_updates is 10 or more",
+        "none: 0.02, with layer_norm 0.04, or 1 where target_sync_updates is 10 or more",
     )
     average_share: Share | None = setting(
         None,
@@ -277,7 +278,9 @@ class DQNConfig(RunConfig):
         """The online weights' share in each change of the target network."""
         if self.target_mix is not None:
             return self.target_mix
-        return 1.0 if self.target_sync_updates >= 10 else 0.02
+        if self.target_sync_updates >= 10:
+            return 1.0
+        return NORM_MIX if self.layer_norm else AVERAGE_MIX
 
     @property
     def averaged_share(self) -> float:

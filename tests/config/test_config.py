@@ -168,6 +168,9 @@ def test_a_config_knows_which_number_was_given():
         ({}, (4, 0.02)),
         ({"target_sync_updates": 100}, (100, 1.0)),  # copies, as whoever counts updates expects
         ({"target_sync_updates": 9}, (9, 0.02)),
+        ({"layer_norm": True}, (4, 0.04)),
+        ({"layer_norm": True, "target_sync_updates": 10}, (10, 1.0)),
+        ({"layer_norm": True, "target_mix": 0.02}, (4, 0.02)),
         ({"target_mix": 1.0}, (200, 1.0)),
         ({"target_mix": 0.005}, (4, 0.005)),
         ({"target_sync_updates": 1, "target_mix": 0.005}, (1, 0.005)),

@@ -276,11 +276,9 @@ class DQNConfig(RunConfig):
     @property
     def mix(self) -> float:
         """The online weights' share in each change of the target network."""
-        if self.target_mix is not None:
-            return self.target_mix
-        if self.target_sync_updates >= 10:
-            return 1.0
-        return NORM_MIX if self.layer_norm else AVERAGE_MIX
+        averaged = NORM_MIX if self.layer_norm else AVERAGE_MIX
+        usual = 1.0 if self.target_sync_updates >= 10 else averaged
+        return usual if self.target_mix is None else self.target_mix
 
     @property
     def averaged_share(self) -> float:

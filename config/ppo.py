@@ -74,8 +74,8 @@ class PPOConfig(RolloutConfig):
         "tanh", "activation of the hidden layers"
     )
     shared_torso: bool = setting(False, "share one torso between policy and value")
-    action_bounds: Literal["clip", "squash"] = setting(
-        "clip", "how continuous actions stay in bounds; squash: a tanh, also in the log-probability"
+    action_bounds: Literal["scale", "clip", "squash"] = setting(
+        "scale", "scale: continuous actions in units of their bounds; clip: in none; squash: a tanh"
     )
     # The policy clips it to this range, and a value outside has no gradient.
     log_std_init: Annotated[float, Meta(ge=-20, le=2)] = setting(
@@ -89,7 +89,7 @@ class PPOConfig(RolloutConfig):
     )
     normalize_rewards: bool = setting(True, "divide rewards by the running deviation of returns")
 
-    units_of_weights = ("normalize_rewards",)  # settings without which learned values mean nothing
+    units_of_weights = ("normalize_rewards", "action_bounds")  # without them weights mean nothing
 
     def fitted_to(self, spec: EnvSpec, own_network: bool = False) -> RunConfig:
         """As in the parent, with one lambda where two are no better."""

@@ -17,6 +17,7 @@ from kytolly.config.run import RunConfig
 from kytolly.config.words import path_text
 from kytolly.deployment.loaded_agent import LoadedAgent, load
 from kytolly.deployment.zoo import run_path
+from kytolly.environment.spec import Box
 from kytolly.policy.action_values import reward_scale
 from kytolly.record.checkpoint import FOLDER, checkpoints
 from kytolly.record.saved_checkpoint import DAMAGE, check_files, path_without_pattern
@@ -106,6 +107,8 @@ def check_same_units(loaded: LoadedAgent, cfg: RunConfig) -> None:
     """ValueError where a setting gives the run's values another unit than the config's."""
     names = (getattr(each, "units_of_weights", ()) for each in (loaded.cfg, cfg))
     for name in dict.fromkeys(("normalize_observations", *itertools.chain(*names))):
+        if name == "action_bounds" and not isinstance(loaded.env_spec.action, Box):
+            continue
         unit = UNIT.get(name, ABSENT)
         given, expected = (getattr(each, name, unit) for each in (loaded.cfg, cfg))
         if given != expected and ABSENT not in (given, expected):
@@ -117,9 +120,9 @@ def check_same_units(loaded: LoadedAgent, cfg: RunConfig) -> None:
             )
 
 
-def setting_text(value: float | bool | None) -> str:
+def setting_text(value: float | bool | str | None) -> str:
     """A setting as YAML writes it."""
-    return str(value).lower() if value is None or isinstance(value, bool) else f"{value:g}"
+    return f"{value:g}" if isinstance(value, float) else str(value).lower()
 
 
 def take_reward_scale(scale: RewardScale, run: Path) -> None:

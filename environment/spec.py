@@ -66,23 +66,22 @@ class EnvSpec(NamedTuple):
         return isinstance(self.action, Box)
 
     def network_input(self) -> Any:
-        """The network's input, in which grids of bools or small integers have the dtype bool."""
+        """The network's input: grids, and one-hot entries of a dict, have the dtype bool."""
         seen: Any = without_mask(self.obs)
-        for name in self.grids:
-            grid = tf.TensorSpec((seen[name] if name else seen).shape, tf.bool)
-            seen = {**seen, name: grid} if name else grid
+        one_hot = [name for name, encoding in self.encodings if encoding.counts and name]
+        for name in (*self.grids, *one_hot):
+            bools = tf.TensorSpec((seen[name] if name else seen).shape, tf.bool)
+            seen = {**seen, name: bools} if name else bools
         return seen
 
     @property
     def has_real_vectors(self) -> bool:
-        """True where observations are vectors of real numbers: no images, grids or one-hot ones."""
-        entries = self.obs if isinstance(self.obs, dict) else {"": self.obs}
-        one_hot = {name for name, encoding in self.encodings if encoding.counts}
-        return all(
-            spec.dtype.is_floating and len(spec.shape) == 1
-            for name, spec in entries.items()
-            if name not in (ACTION_MASK, *ADDED)
-        ) and not (one_hot or self.grids)
+        """True where the observation, or an entry, is a vector of real numbers, not one-hot."""
+        entries = self.network_input()
+        entries = entries if isinstance(entries, dict) else {"": entries}
+        others = {*ADDED, *(name for name, encoding in self.encodings if encoding.counts)}
+        seen = [entries[name] for name in entries.keys() - others]
+        return any(spec.dtype.is_floating and len(spec.shape) == 1 for spec in seen)
 
     @property
     def has_states(self) -> bool:

@@ -19,7 +19,8 @@ class ObservationFeatures(keras.layers.Layer):
     Args:
         convolutional: Whether entries with three axes are images, which pass through what
             `image_torso.image_torso` makes of this; the rest is flattened.
-        normalizes: Whether what is no image is brought to mean 0 and deviation 1.
+        normalizes: Whether what is no image is brought to mean 0 and deviation 1, or the names of
+            the entries that are.
         clip: Largest normalized number.
         channels_first: Names of the images whose channels come first, or that are stacks.
         layer_norm: As for `NatureCNN`.
@@ -47,7 +48,7 @@ class ObservationFeatures(keras.layers.Layer):
                 self.images[name] = self._image_torso(name)
                 self.images[name].build(tuple(shape))
                 width = self.images[name].compute_output_shape(shape)[1]
-            elif self.normalizes:
+            elif self.normalizes is True or name in (self.normalizes or ()):
                 self.normalizers[name] = RunningNormalization(self.clip)
                 self.normalizers[name].build(shape)
             self.width += width
@@ -86,9 +87,12 @@ def make_features(cfg, network, obs_spec):
         from kytolly.model.image_torso import image_layout
 
         convolutional, channels_first = image_layout(cfg, network, entries)
+    kinds = {name: (entry.dtype.is_floating, len(entry.shape)) for name, entry in entries.items()}
+    real = [name for name, kind in kinds.items() if kind == (True, 1)]
+    mixed = cfg.normalize_observations and 0 < len(real) < len(entries)
     return ObservationFeatures(
         convolutional,
-        cfg.normalize_observations,
+        real if mixed else cfg.normalize_observations,
         cfg.normalized_clip,
         channels_first,
         bool(cfg.layer_norm),

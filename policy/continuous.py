@@ -14,6 +14,7 @@ from kytolly.policy.distributions import Distribution
 
 LOG_STD_RANGE = (-20.0, 2.0)
 HERMITE_POINTS = 20
+FARTHEST = 1e6  # a bound beyond it means that there is none
 NEAREST = 1.0 - 0.5**24  # to a bound of -1 or 1, in float32
 
 
@@ -83,6 +84,42 @@ class Gaussian(Distribution):
     def host_from_env(self, action: np.ndarray) -> np.ndarray:
         """The actions themselves: what was drawn beyond a bound is not known."""
         return np.asarray(action, np.float32)
+
+
+class ScaledGaussian(Gaussian):
+    """Normal numbers [B, D] of which -1 and 1 stand for the bounds, so that no unit matters.
+
+    The environment gets them scaled, then clipped; densities are those of the scaled numbers. One
+    with a bound beyond `FARTHEST` stays as it is.
+    """
+
+    def __init__(self, low: Sequence[float], high: Sequence[float]):
+        super().__init__(low, high)
+        bounded = np.maximum(abs(self.low), abs(self.high)) <= FARTHEST
+        low, high = np.where(bounded, self.low, -1.0), np.where(bounded, self.high, 1.0)
+        self.centre = (0.5 * (low + high)).astype(np.float32)
+        self.half_range = (0.5 * (high - low)).astype(np.float32)
+        self.log_volume = float(np.log(self.half_range).sum())
+
+    def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:
+        """[B] log-density at the scaled action."""
+        return super().log_prob(params, action) - self.log_volume
+
+    def entropy(self, params: tf.Tensor) -> tf.Tensor:
+        """[B] nats, of the scaled numbers."""
+        return super().entropy(params) + self.log_volume
+
+    def to_env(self, action: tf.Tensor) -> tf.Tensor:
+        """Scaled, and clipped to the bounds."""
+        return super().to_env(self.centre + self.half_range * action)
+
+    def host_to_env(self, action: np.ndarray) -> np.ndarray:
+        """Scaled, and clipped to the bounds."""
+        return super().host_to_env(self.centre + self.half_range * action)
+
+    def host_from_env(self, action: np.ndarray) -> np.ndarray:
+        """The numbers before scaling; what was drawn beyond a bound is not known."""
+        return ((np.asarray(action, np.float64) - self.centre) / self.half_range).astype(np.float32)
 
 
 class SquashedGaussian(Gaussian):
@@ -157,17 +194,18 @@ def log_tanh_slope(x: tf.Tensor) -> tf.Tensor:
 
 
 def make_gaussian(action: Box, bounds: str) -> Gaussian:
-    """The distribution over continuous actions, kept in their bounds by "clip" or "squash".
+    """The distribution over continuous actions, in their bounds by "scale", "clip" or "squash".
 
     Raises:
         ValueError: Squashing into infinite bounds.
     """
-    if bounds == "clip":
-        return Gaussian(action.low, action.high)
+    if bounds != "squash":
+        kind = ScaledGaussian if bounds == "scale" else Gaussian
+        return kind(action.low, action.high)
     if not all(map(math.isfinite, (*action.low, *action.high))):
         raise ValueError(
             f"action_bounds is 'squash', and the actions reach from {list(action.low)} to "
             f"{list(action.high)}: a squashed Gaussian needs finite bounds. Set "
-            "action_bounds='clip', or wrap the environment in gymnasium.wrappers.RescaleAction."
+            "action_bounds='scale', or wrap the environment in gymnasium.wrappers.RescaleAction."
         )
     return SquashedGaussian(action.low, action.high)

@@ -129,8 +129,10 @@ def changed_settings(
     }
     if saved.spec is not None and not {"memory", "memory_units"} & set(changed):
         changed |= edited_memory(saved, cfg)
+    action = (saved.spec or {}).get("action", ())
     for name in getattr(cfg, "units_of_weights", ()):
-        if name in changed and name in saved.settings:
+        matters = name != "action_bounds" or "low" in action
+        if matters and name in changed and name in saved.settings:
             raise ValueError(
                 f"{changed[name]}: what the run in {folder.path} has learned is in units of the "
                 f"first. Leave {name} out to continue, or start a new run."

@@ -91,7 +91,7 @@ def test_several_choices_have_their_probabilities_one_after_another():
     assert agent.log_prob(obs, action) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("bounds", ["clip", "squash"])
+@pytest.mark.parametrize("bounds", ["scale", "clip", "squash"])
 def test_densities_of_continuous_actions(bounds):
     cfg = make_config({**PPO, "normalize_observations": False, "action_bounds": bounds})
     agent = make_agent(cfg, ContinuousAction.spec)  # bounds -2 to 2 and -1 to 2
@@ -103,7 +103,10 @@ def test_densities_of_continuous_actions(bounds):
     # z = 0.5 / 1 and 0.3 / 0.5, so the log-density of the normal numbers is:
     expected = -0.5 * (0.5**2 + 0.6**2) - math.log(0.5) - math.log(2.0 * math.pi)
     action = raw
-    if bounds == "squash":
+    if bounds == "scale":
+        action = np.array([0.0, 0.5]) + raw * np.array([2.0, 1.5])
+        expected -= math.log(2.0 * 1.5)
+    elif bounds == "squash":
         action = np.array([-2.0, -1.0]) + (np.tanh(raw) + 1.0) * np.array([2.0, 1.5])
         expected -= np.log((1.0 - np.tanh(raw) ** 2) * np.array([2.0, 1.5])).sum()
     assert agent.log_prob(np.zeros(1), action) == pytest.approx(expected, rel=1e-4)

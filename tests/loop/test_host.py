@@ -231,13 +231,15 @@ class Numbers(gymnasium.Env):
         return np.array(action, np.float32), float(action[0]), False, False, {}
 
 
-@pytest.mark.parametrize("bounds", ["clip", "squash"])
+@pytest.mark.parametrize("bounds", ["scale", "clip", "squash"])
 def test_continuous_actions_are_remembered_as_drawn_and_act_within_their_bounds(bounds):
     _, rollout, log_prob = watched_run(
         "ppo", Numbers, 120, 3, action_bounds=bounds, log_std_init=0.7, num_minibatches=3
     )
     if bounds == "clip":
         taken = np.clip(rollout.action, [-1, 0], [1, 3])
+    elif bounds == "scale":
+        taken = np.clip([0.0, 1.5] + rollout.action * [1.0, 1.5], [-1, 0], [1, 3])
     else:
         taken = np.array([0.0, 1.5]) + np.tanh(rollout.action) * np.array([1.0, 1.5])
     np.testing.assert_allclose(rollout.next_obs, taken, atol=1e-5)

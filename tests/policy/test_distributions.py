@@ -7,7 +7,12 @@ import scipy.stats
 import tensorflow as tf
 
 from kytolly.agent.randomness import RandomStream, uniform
-from kytolly.policy.continuous import Gaussian, SquashedGaussian, standard_normal
+from kytolly.policy.continuous import (
+    Gaussian,
+    ScaledGaussian,
+    SquashedGaussian,
+    standard_normal,
+)
 from kytolly.policy.distributions import Categorical, MultiCategorical, choice, running_sums
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
@@ -247,7 +252,7 @@ def test_standard_normal_numbers_are_finite_symmetric_and_normal(maybe_compile, 
 
 
 @both
-@pytest.mark.parametrize("make", [Gaussian, SquashedGaussian])
+@pytest.mark.parametrize("make", [Gaussian, ScaledGaussian, SquashedGaussian])
 def test_box_samples_have_the_means_and_deviations_of_the_params(maybe_compile, compiled, make):
     kind, params = make(**BOX), tf.tile(tf.constant(BOX_PARAMS), [40_000, 1])
     drawn = maybe_compile(lambda params, draws: kind.sample(params, kind.noise(draws)), compiled)(
@@ -281,6 +286,41 @@ def test_a_deviation_out_of_its_range_is_led_back_and_never_further_out(
     within = [1 - (each / math.e) ** 2 for each in (0.5, 50.0)]
     expected = [1 - (0.5 / math.e**2) ** 2, 0.0, -((0.5 * math.e**20) ** 2), *within]
     np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_scaled_actions_fill_the_bounds_and_stop_at_them():
+    kind = ScaledGaussian(low=(-2.0, 100.0, 0.0), high=(4.0, 200.0, 1e-3))
+    raw = np.array([[-1.0, -1.0, -1.0], [0.0, 0.5, 0.5], [3.0, -7.0, 1.0]], np.float32)
+    # -2 to 4 has its centre at 1 and reaches 3 from there; 100 to 200: 150 and 50
+    expected = [[-2.0, 100.0, 0.0], [1.0, 175.0, 7.5e-4], [4.0, 100.0, 1e-3]]
+    np.testing.assert_allclose(kind.to_env(raw), expected, rtol=1e-6)
+    np.testing.assert_allclose(kind.host_to_env(raw), expected, rtol=1e-6)
+    np.testing.assert_allclose(kind.host_from_env(kind.host_to_env(raw[:2])), raw[:2], atol=1e-6)
+
+
+def test_scaled_density_and_entropy_are_those_of_what_the_environment_gets():
+    kind = ScaledGaussian(low=(-2.0, 100.0), high=(4.0, 200.0))  # centres 1 and 150, 3 and 50 wide
+    params = np.array([[0.5, -0.3, math.log(0.7), math.log(1.5)]], np.float32)
+    each = scipy.stats.norm([1 + 3 * 0.5, 150 - 50 * 0.3], [3 * 0.7, 50 * 1.5])
+    raw = np.array([[0.25, 1.5]], np.float32)
+    scaled = [1 + 3 * 0.25, 150 + 50 * 1.5]  # the second one beyond its bound, before clipping
+    np.testing.assert_allclose(kind.log_prob(params, raw), [each.logpdf(scaled).sum()], rtol=1e-5)
+    np.testing.assert_allclose(kind.entropy(params), [each.entropy().sum()], rtol=1e-5)
+
+
+@pytest.mark.parametrize("far", [math.inf, 3.4e38, 1e7])
+def test_what_has_no_bound_is_not_scaled(far):
+    kind = ScaledGaussian(low=(-far, 0.0, -3.0), high=(far, far, 3.0))
+    raw = np.array([[2.5, -2.0, 0.5]], np.float32)
+    np.testing.assert_array_equal(kind.to_env(raw), [[2.5, 0.0, 1.5]])
+
+
+@pytest.mark.parametrize("reach", [1e-3, 0.3, 0.1, 1e5])
+def test_scaled_actions_are_never_rounded_to_beyond_a_bound(reach):
+    low, high = np.float32([-0.7 * reach]), np.float32([reach])
+    kind = ScaledGaussian(low, high)
+    reached = kind.to_env(np.float32([[-1.0], [1.0]])).numpy()
+    assert low <= reached[0] and reached[1] <= high
 
 
 def test_squashed_actions_lie_within_the_bounds_and_fill_them():
@@ -339,7 +379,7 @@ def test_squashed_numbers_add_up_and_far_ones_stay_finite():
 
 
 def test_numbers_have_no_mask():
-    for kind in (Gaussian(**BOX), SquashedGaussian(**BOX)):
+    for kind in (Gaussian(**BOX), ScaledGaussian(**BOX), SquashedGaussian(**BOX)):
         with pytest.raises(ValueError, match="remove the mask"):
             kind.mask(tf.zeros([1, 4]), tf.ones([1, 2], tf.bool))
 
@@ -349,6 +389,7 @@ KINDS = {
     "many": (Categorical(12), np.linspace(-3, 3, 12, dtype=np.float32)[np.newaxis]),
     "kinds": (TWO_KINDS, np.array([[0.0, 1.0, *LOG]], np.float32)),
     "gaussian": (Gaussian(**BOX), BOX_PARAMS),
+    "scaled": (ScaledGaussian(**BOX), BOX_PARAMS),
     "squashed": (SquashedGaussian(**BOX), BOX_PARAMS),
 }
 

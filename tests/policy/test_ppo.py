@@ -281,7 +281,7 @@ def test_every_kind_of_action_is_learnt_in_every_precision(precision, name):
     assert all(weight.dtype == "float32" for weight in policy.network.trainable_weights)
 
 
-@pytest.mark.parametrize("bounds", ["clip", "squash"])
+@pytest.mark.parametrize("bounds", ["scale", "clip", "squash"])
 def test_a_policy_that_starts_too_wide_comes_back(bounds):
     """Near actions are better than far ones, so the deviation falls below where it began."""
     spec = EnvSpec("any", tf.TensorSpec([3]), Box((-1.0,), (1.0,)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -150,7 +149,7 @@ class Trainer:
             ValueError: The members cannot be one program, do not fit the memory, or one of them
                 failed; the others' results are in their folders.
         """
-        from kytolly.experiment.members import train_population
+        from kytolly.experiment.members import print_progress, quiet, train_population
 
         checked = [make_config(cfg) for cfg in configs]
         say = print_progress if self.progress else quiet
@@ -225,16 +224,8 @@ class Trainer:
         cfg = trained.cfg
         source = trained.environment() if env is None else env
         network = read_best(trained.folder.path, cfg)
-        return evaluate_network(network, cfg, source, episodes, seed, device_name(cfg.device))
-
-
-def print_progress(line: str) -> None:
-    """Print a line on standard error."""
-    print(line, file=sys.stderr, flush=True)
-
-
-def quiet(line: str) -> None:
-    """Show no progress."""
+        device, seen = device_name(cfg.device), trained.saved.spec
+        return evaluate_network(network, cfg, source, episodes, seed, device, seen)
 
 
 def as_callbacks(cb: Callbacks) -> list[Callback]:

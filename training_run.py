@@ -200,10 +200,11 @@ class TrainingRun(Generic[Config]):
 
                 maybe_restart(session.faults, session.state.progress, session.state.units)
             evaluation = yield from session.evaluate_best()
-        except KeyboardInterrupt:
-            from kytolly.record.resume import what_is_saved
+        except (KeyboardInterrupt, RuntimeError) as end:
+            from kytolly.record.resume import say_what_is_saved
 
-            raise KeyboardInterrupt(what_is_saved(session.state)) from None
+            say_what_is_saved(end, session.state)
+            raise
         summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
         path, unwritten = folder.path, session.unwritten
         write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)

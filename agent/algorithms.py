@@ -120,23 +120,20 @@ def algorithms_with(setting: str) -> list[str]:
 def make_config(values: Mapping[str, object] | RunConfig, default: str | None = None) -> Any:
     """The configuration of the algorithm that a mapping names, or of `default`.
 
-    What is no mapping is a configuration already, and returned as it is.
+    A configuration is returned as it is: TypeError where it is not of the kind of `default`.
     """
     if not isinstance(values, Mapping):
+        given = getattr(values, "algorithm", None)
+        if given is None or (default and given.startswith("ppo") != (default == "ppo")):
+            from kytolly.config.words import wrong_config
+
+            raise wrong_config(values, default)
         return values
     algorithm = values.get("algorithm", default)
-    if algorithm is None:
-        raise ValueError(
-            f"the settings name no algorithm, expected one of {', '.join(ALGORITHMS)}: add it, as "
-            "in {'algorithm': 'dqn'}."
-        )
     if not isinstance(algorithm, str):
-        from kytolly.config.words import value_text
+        from kytolly.config.words import wrong_algorithm
 
-        raise ValueError(
-            f"algorithm is {value_text(algorithm)}, expected one of {', '.join(ALGORITHMS)}. "
-            "Change it."
-        )
+        raise wrong_algorithm(algorithm, ALGORITHMS)
     kind = part(algorithm, "config")
     for name in set(values) - set(kind.__dataclass_fields__):
         if owners := algorithms_with(name):

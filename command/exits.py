@@ -73,7 +73,8 @@ def exit_status(command: Callable[[], int]) -> int:
             problem = users_problem(error)
             if os.environ.get("KYTOLLY_TRACEBACK") or problem is None:
                 raise
-            print_problem(problem)
+            notes = getattr(error, "__notes__", ())
+            print_problem(" ".join((f"{problem.rstrip('.')}.", *notes)) if notes else problem)
             if type(error).__name__ == "DeviceFailed":
                 return 1
             if not disk_problem(error):

@@ -123,5 +123,30 @@ def refusal(name: str, given: object, hint: Hint) -> str:
     return f"{name} is {value_text(given)}, expected {expectation(hint)}.{advice}"
 
 
+def wrong_algorithm(algorithm: object, known: Iterable[str]) -> ValueError:
+    """The error of settings whose `algorithm` is no name; None where there is none."""
+    if algorithm is None:
+        return ValueError(
+            f"the settings name no algorithm, expected one of {', '.join(known)}: add it, as "
+            "in {'algorithm': 'dqn'}."
+        )
+    return ValueError(
+        f"algorithm is {value_text(algorithm)}, expected one of {', '.join(known)}. Change it."
+    )
+
+
+def wrong_config(values: object, default: str | None) -> TypeError:
+    """The error of what is no configuration, or one of algorithms that a method does not train."""
+    kind = {"dqn": "DQNConfig", "ppo": "PPOConfig"}.get(default or "", "DQNConfig or PPOConfig")
+    given = type(values).__name__ if hasattr(values, "algorithm") else value_text(values)
+    return TypeError(
+        f"the settings are {given}, expected a mapping or a configuration such as {kind}. Give "
+        "one, as in PPOConfig(total_env_steps=50_000)."
+        if default is None
+        else f"train_{default} got {given}, expected a mapping or a configuration such as {kind}. "
+        "Give one, or call train(), which takes those of every algorithm."
+    )
+
+
 def _without_none(hint: Hint) -> Hint:
     return typing.get_args(hint)[0] if types.NoneType in typing.get_args(hint) else hint

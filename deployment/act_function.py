@@ -18,7 +18,14 @@ from kytolly.config.run import RunConfig
 from kytolly.deployment.loaded_agent import LoadedAgent
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.environment.memory import FIRST, MEMORY, has_memory
-from kytolly.policy.base import ActionReader, greedy_action, next_memory, read_outputs
+from kytolly.policy.action_values import reward_scale
+from kytolly.policy.base import (
+    ActionReader,
+    greedy_action,
+    masked_params,
+    next_memory,
+    read_outputs,
+)
 from kytolly.policy.batch import Obs
 from kytolly.policy.distributions import Distribution
 
@@ -74,9 +81,9 @@ class ActFunction(tf.Module):
 
     Inputs are `observation`, or the entries of a Dict under names that every format accepts
     (letters, digits and underscores), `action_mask` among them. Outputs are `action` as the
-    environment takes it, and `values` [B, A] of action values or, with a critic, `params` [B, P]
-    and `value` [B]. Values and params are masked. Of a network with a memory `memory` [B, S] is an
-    input and `next_memory` an output: zeros where an episode begins.
+    environment takes it, and `values` [B, A] of actions, in units of reward, or, with a critic,
+    `params` [B, P] and `value` [B]. Values and params are masked. Of a network with a memory
+    `memory` [B, S] is an input and `next_memory` an output: zeros where an episode begins.
 
     Everything is computed in float32: half precision is for training, and not every runtime has it.
 
@@ -96,7 +103,7 @@ class ActFunction(tf.Module):
         # Not as an attribute: SavedModel would write the Keras model beside the function, and call
         # it with one argument, which a user's model of a memory does not take.
         self._parts = lambda: parts
-        self.narrow_mask = narrow_mask
+        self.narrow_mask, self.value_unit = narrow_mask, value_unit(parts)
         spec = parts.obs_spec
         entries = dict(spec) if isinstance(spec, Mapping) else {OBSERVATION: spec}
         entries.pop(FIRST, None)  # of one step nothing depends on it
@@ -123,12 +130,16 @@ class ActFunction(tf.Module):
         obs: Obs = entries if isinstance(spec, Mapping) else entries[OBSERVATION]
         unmasked = without_mask(obs)
         outputs = network(unmasked)
-        params, value = read_outputs(outputs, distribution, unmasked if self.narrow_mask else obs)
+        seen = unmasked if self.narrow_mask else obs
+        params, value = read_outputs(outputs, distribution, seen)
         if self.narrow_mask and isinstance(obs, Mapping) and ACTION_MASK in obs:
             low = tf.reduce_min(params, axis=-1, keepdims=True)
             high = tf.reduce_max(params, axis=-1, keepdims=True)
             params = tf.where(obs[ACTION_MASK], params, 2.0 * low - high - 1.0)
-        named = named_outputs(distribution.to_env(distribution.mode(params)), params, value)
+        action = distribution.to_env(distribution.mode(params))
+        if value is None:
+            params = masked_params(self.value_unit * params, distribution, seen)
+        named = named_outputs(action, params, value)
         return with_memory_output(named, next_memory(outputs, obs))
 
     def named_inputs(self, obs: HostObs) -> dict[str, np.ndarray]:
@@ -136,6 +147,12 @@ class ActFunction(tf.Module):
         if not isinstance(obs, Mapping):
             return {OBSERVATION: obs}
         return {name: obs[entry] for name, entry in self.entry_names.items()}
+
+
+def value_unit(parts: ActingParts) -> float:
+    """Reward for each 1 of the action values that the network gives."""
+    scale = reward_scale(parts.cfg, parts.network)
+    return 1.0 / float(scale if isinstance(scale, float) else scale.numpy())
 
 
 def named_outputs(
@@ -203,7 +220,7 @@ def with_attribute(
 
 def float32_outputs(parts: ActingParts, obs: HostObs) -> dict[str, np.ndarray]:
     """The outputs that an export must give for observations [B, *obs], from the network itself."""
-    distribution = parts.distribution
+    distribution, unit = parts.distribution, value_unit(parts)
 
     def outputs_of(obs: HostObs) -> dict[str, tf.Tensor]:
         chunk = as_tensors(obs)
@@ -211,6 +228,8 @@ def float32_outputs(parts: ActingParts, obs: HostObs) -> dict[str, np.ndarray]:
             outputs = parts.network(without_mask(chunk))
         params, value = read_outputs(outputs, distribution, chunk)
         action = distribution.to_env(distribution.mode(params))
+        if value is None:
+            params = masked_params(unit * params, distribution, chunk)
         named = named_outputs(action, params, value)
         return with_memory_output(named, next_memory(outputs, chunk))
 

@@ -20,9 +20,20 @@ def raise_fault(name: str, error: BaseException, method: str, where: str) -> NoR
     """Raise what an environment did as a fault that says in which method and where it happened."""
     if isinstance(error, EnvironmentFault):
         raise EnvironmentFault(f"{error} It happened in {method} {where}.") from error.__cause__
+    text = one_line(str(error)) or "it says no more"
     raise EnvironmentFault(
-        f"{name} raised {type(error).__name__} in {method} {where}: {error}"
+        f"{name} raised {type(error).__name__} in {method} {where}: {text}{place_text(error)}"
     ) from error
+
+
+def place_text(error: BaseException) -> str:
+    """Where the code of an environment's author raised it, as the end of a message; or nothing."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == "kytolly":
+            break
+        if "site-packages" not in frame.f_code.co_filename:
+            return f" ({frame.f_code.co_filename}, line {line})"
+    return ""
 
 
 class RemoteError(NamedTuple):
@@ -32,6 +43,7 @@ class RemoteError(NamedTuple):
     text: str
     traceback: str
     missing: str | None  # the module that an ImportError did not find
+    place: str = ""  # `place_text`
 
     @classmethod
     def of(cls, error: BaseException) -> RemoteError:
@@ -42,6 +54,7 @@ class RemoteError(NamedTuple):
             one_line(str(error)) if str(error) else display_text(error),
             "".join(traceback.format_exception(error)),
             missing if isinstance(missing, str) else None,
+            place_text(error),
         )
 
 

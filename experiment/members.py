@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -197,6 +198,15 @@ def train_population(
             saved_result(path) if result is None else with_own_agent(result)
             for path, result in zip(folders, results, strict=True)
         ]
+
+
+def print_progress(line: str) -> None:
+    """Print a line on standard error."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def quiet(line: str) -> None:
+    """Show no progress."""
 
 
 def member_names(seeds: Sequence[int]) -> list[str]:

@@ -14,6 +14,8 @@ from kytolly.agent.randomness import FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import Evaluation
 from kytolly.config.fields import DefaultCount
 from kytolly.config.run import RunConfig
+from kytolly.config.words import value_text
+from kytolly.environment.spec import EnvSpec, spec_to_dict
 from kytolly.loop.base import EnvRunner, EnvSource
 from kytolly.loop.env_runner import make_env_runner
 
@@ -42,13 +44,36 @@ def evaluate_network(
     episodes: int,
     seed: int | None,
     device: str | None,
+    trained_with: Mapping[str, object] | None = None,
 ) -> Evaluation:
-    """Greedy episodes of a Keras network; `seed` None means that of the final evaluation."""
+    """Greedy episodes of a Keras network; `seed` None means that of the final evaluation.
+
+    `trained_with` is the spec of the environment that the network learned in, as plain data.
+    """
     runner = make_env_runner(evaluation_config(cfg), env)
-    check_network(network, cfg, runner.spec)
+    try:
+        check_network(network, cfg, runner.spec)
+    except ValueError as error:
+        raise _other_environment(runner.spec, trained_with or {}) or error from None
     first = stream_seed(cfg.seed, FINAL_EVALUATION) if seed is None else seed
     with contextlib.closing(runner), tf.device(device):
         return runner.evaluator(network, episodes, first, xla=cfg.xla, device=device).evaluate()
+
+
+def _other_environment(spec: EnvSpec, trained_with: Mapping[str, object]) -> ValueError | None:
+    """The error of an environment that differs from the one a network learned in; None for none."""
+    shown = spec_to_dict(spec)
+    differ = [name for name in ("observation", "action") if shown[name] != trained_with.get(name)]
+    if not trained_with or not differ:
+        return None
+    found, expected = (
+        " and ".join(f"{name} {value_text(each.get(name))}" for name in differ)
+        for each in (shown, trained_with)
+    )
+    return ValueError(
+        f"{spec.name} has {found}, expected what the run was trained with: {expected}. Play it in "
+        "an environment with the same spaces."
+    )
 
 
 def evaluation_config(cfg: RunConfig, others: Mapping[str, object] | None = None) -> RunConfig:

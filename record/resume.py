@@ -96,6 +96,7 @@ def restored_state(
     check_parts(folder, parts)
     if folder.is_before_first_checkpoint():
         return {}, None
+    check_length(folder, state, changed)
     restored = restore(folder.path, state.trackables, list(changed.values()), state.network)
     best = restored_best(folder.path, restored)
     if best is None:
@@ -140,6 +141,17 @@ def changed_settings(
     return changed
 
 
+def check_length(folder: SavedRun, state: RunState, changed: Mapping[str, str]) -> None:
+    """ValueError where a run is to become shorter than it is."""
+    done = max((count for count, _ in checkpoints(folder.path / FOLDER)), default=0)
+    length = getattr(state.config, "total_env_steps", done)
+    if "total_env_steps" in changed and length < done:
+        raise ValueError(
+            f"total_env_steps is {length:,}, and the run in {folder.path} has {done:,} "
+            f"{state.units} behind it, expected at least as many. Give more, or leave it out."
+        )
+
+
 def edited_memory(saved: SavedConfig, cfg: Any) -> dict[str, str]:
     """In words, that somebody wrote another memory into `config.yaml` than its spec has."""
     try:
@@ -164,6 +176,14 @@ def check_parts(folder: SavedRun, parts: Mapping[str, str]) -> None:
                 f"the {part} is {now}, and the run in {folder.path} was trained with {was}: resume "
                 f"it in Python with that {part}, or start a new run."
             )
+
+
+def say_what_is_saved(end: BaseException, state: RunState) -> None:
+    """Let what ends a run early tell how to continue it: Ctrl-C in its text, others in a note."""
+    if isinstance(end, KeyboardInterrupt):
+        end.args = (what_is_saved(state),)
+    else:
+        end.add_note(what_is_saved(state))
 
 
 def what_is_saved(state: RunState) -> str:

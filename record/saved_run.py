@@ -70,6 +70,7 @@ class SavedRun:
             from kytolly.config.words import path_text
 
             reason = "no config.yaml in it" if os.path.isdir(path) else "it does not exist"
+            reason = "it is a file" if os.path.isfile(path) else reason
             raise ValueError(
                 f"{path_text(path)} is no run ({reason}), expected the folder that training "
                 "printed as run_dir. Give that one."

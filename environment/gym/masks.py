@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from kytolly.environment.faults import EnvironmentFault, close_or_warn
+from kytolly.environment.faults import EnvironmentFault, close_or_warn, display_text
 from kytolly.environment.mask import ACTION_MASK
 
 METHOD = "action_masks"  # an environment's method, which sb3-contrib's MaskablePPO calls, too
@@ -29,7 +29,13 @@ def mask_source(env: gymnasium.Env) -> str | None:
         return None
     if env.has_wrapper_attr(METHOD):
         return METHOD
-    return ACTION_MASK if ACTION_MASK in env.reset(seed=0)[1] else None
+    begun = env.reset(seed=0)
+    if not (isinstance(begun, tuple) and len(begun) == 2 and isinstance(begun[1], dict)):
+        raise EnvironmentFault(
+            f"reset() returned {display_text(begun)}, expected an observation and info, a dict. "
+            "Let it end with `return observation, {}`."
+        )
+    return ACTION_MASK if ACTION_MASK in begun[1] else None
 
 
 def vector_mask_source(env: VectorEnv) -> str | None:

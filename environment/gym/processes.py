@@ -131,7 +131,8 @@ class Worker:
             self._fail(f"{self.task.name}: the process of {self.place} {self._end_text()}.{where}")
         if kind == RAISED:
             self._fail(
-                f"{self.task.name}: {self.place} raised {payload.kinds[0]}: {payload.text}{where}",
+                f"{self.task.name}: {self.place} raised {payload.kinds[0]}: {payload.text}"
+                f"{payload.place}{where}",
                 payload,
             )
         return payload if kind == DONE else None

@@ -15,7 +15,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 from gymnasium.vector.utils import write_to_shared_memory
 
-from kytolly.environment.faults import EnvironmentFault, RemoteError, one_line
+from kytolly.environment.faults import EnvironmentFault, RemoteError, one_line, place_text
 from kytolly.environment.gym.masks import MaskedObservation, mask_source
 from kytolly.environment.gym.saved_state import restore_state, saved_state
 from kytolly.environment.gym.stacks import STACK, is_stack
@@ -150,10 +150,14 @@ def first_mask_source(
         return None
     try:
         return source(env)
+    except EnvironmentFault as fault:
+        raise EnvironmentFault(f"{name}: {fault}") from fault.__cause__
     except Exception as error:
+        takes_no_seed = isinstance(error, TypeError) and "'seed'" in str(error)
+        advice = " Let it be reset(self, *, seed=None, options=None)." if takes_no_seed else ""
         raise EnvironmentFault(
             f"{name} raised {type(error).__name__} in a first reset(), which was to show whether "
-            f"its info has an action mask: {error}"
+            f"its info has an action mask: {error}{place_text(error)}.{advice}"
         ) from error
 
 

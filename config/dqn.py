@@ -253,8 +253,7 @@ class DQNConfig(RunConfig):
         plain = self.network == "auto" and self.memory is None and self.hidden_units == HIDDEN_UNITS
         table = spec.has_states and can and plain
         fitted: dict[str, Any] = {"network": "table"} if table else {}
-        entries = spec.obs.values() if isinstance(spec.obs, dict) else [spec.obs]
-        images = any(len(entry.shape) > 2 for entry in entries)
+        images = spec.has_images
         if self.memory is None and images:
             fitted |= {k: v for k, v in IMAGES.items() if isinstance(getattr(self, k), Default)}
         norms = self.layer_norm

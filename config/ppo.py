@@ -94,7 +94,7 @@ class PPOConfig(RolloutConfig):
     def fitted_to(self, spec: EnvSpec, own_network: bool = False) -> RunConfig:
         """As in the parent, with one lambda where two are no better."""
         fitted = RolloutConfig.fitted_to(self, spec, own_network)
-        helps = spec.has_real_vectors and not spec.has_numbers_as_actions
+        helps = spec.has_real_vectors and not (spec.has_images or spec.has_numbers_as_actions)
         if helps or not isinstance(self.gae_lambda_value, Default):
             return fitted
         return dataclasses.replace(fitted, gae_lambda_value=None)

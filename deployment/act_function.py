@@ -16,6 +16,7 @@ from kytolly.agent.inference import rows_of
 from kytolly.agent.kytolly import KytollyAgent
 from kytolly.config.run import RunConfig
 from kytolly.deployment.loaded_agent import LoadedAgent
+from kytolly.environment.encoding import Encoding
 from kytolly.environment.mask import ACTION_MASK, MASKED_LOGIT, without_mask
 from kytolly.environment.memory import FIRST, MEMORY, has_memory
 from kytolly.policy.action_values import reward_scale
@@ -45,6 +46,7 @@ class ActingParts(NamedTuple):
         obs_spec: Shape and dtype of one observation, or a dict of them.
         env_name: The environment's name.
         cfg: The run's config.
+        encodings: Those of `EnvSpec`, of entries that are one-hot.
     """
 
     network: keras.Model
@@ -52,6 +54,7 @@ class ActingParts(NamedTuple):
     obs_spec: ObsSpec
     env_name: str
     cfg: RunConfig
+    encodings: tuple[tuple[str, Encoding], ...] = ()
 
     @property
     def has_mask(self) -> bool:
@@ -73,7 +76,8 @@ def acting_parts(agent: KytollyAgent | LoadedAgent) -> ActingParts:
         )
     reader = agent.policy if isinstance(agent, KytollyAgent) else agent
     spec = agent.env_spec
-    return ActingParts(reader.network, reader.distribution, spec.obs, spec.name, agent.cfg)
+    network, distribution = reader.network, reader.distribution
+    return ActingParts(network, distribution, spec.obs, spec.name, agent.cfg, spec.encodings)
 
 
 class ActFunction(tf.Module):

@@ -84,16 +84,21 @@ def play_observations(parts: ActingParts, env: HostEnv, count: int, seed: int) -
 
 
 def random_observations(parts: ActingParts, count: int, seed: int) -> HostObs:
-    """[count, *obs] at random: bytes and masks evenly, numbers as the network's statistics say."""
+    """[count, *obs] at random: numbers as the network's statistics say, all else evenly."""
     rng = np.random.default_rng(seed)
-    spec = parts.obs_spec
-    normalizers = getattr(getattr(parts.network, "features", None), "normalizers", {})
+    spec, network = parts.obs_spec, parts.network
+    layers = (getattr(network, name, None) for name in ("torso", "features"))
+    normalizers = next((layer.normalizers for layer in layers if hasattr(layer, "normalizers")), {})
+    counts = {name: encoding.counts for name, encoding in parts.encodings}
 
     def draw(name: str, entry: tf.TensorSpec) -> np.ndarray:
         shape = cast(tuple[int, ...], (count, *entry.shape))
         dtype = entry.dtype.as_numpy_dtype
         if name == ACTION_MASK:
             return random_masks(rng, count, getattr(parts.distribution, "counts", shape[1:]))
+        if counts.get(name):
+            ones = [np.eye(size)[rng.integers(0, size, count)] for size in counts[name]]
+            return np.concatenate(ones, axis=-1).astype(dtype)
         if entry.dtype.is_bool or entry.dtype.is_integer:
             return rng.integers(0, 2 if entry.dtype.is_bool else 256, shape).astype(dtype)
         values = rng.normal(size=shape)

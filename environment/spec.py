@@ -84,6 +84,12 @@ class EnvSpec(NamedTuple):
         return any(spec.dtype.is_floating and len(spec.shape) == 1 for spec in seen)
 
     @property
+    def has_images(self) -> bool:
+        """True where the observation, or an entry, has three axes: an image or a grid."""
+        entries = self.obs.values() if isinstance(self.obs, dict) else [self.obs]
+        return any(len(entry.shape) > 2 for entry in entries)
+
+    @property
     def has_states(self) -> bool:
         """True where an observation is one of a few numbered states, as one-hot [S]."""
         seen = without_mask(self.obs)

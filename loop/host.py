@@ -228,8 +228,8 @@ class HostLoop:
         self.agent.memory.end_episodes()
         warnings.warn(
             f"{self.groups[0].spec.name}: the resumed run begins new episodes; all else goes on as "
-            f"it was. The state of the environments is not in the checkpoint: {reason}. Give the "
-            "environment the methods get_state(), which returns plain data, and set_state(state).",
+            f"it was. The state of the environments is not in the checkpoint: {reason}. Where it "
+            "is no plain data, give the environment get_state(), that returns it, and set_state().",
             stacklevel=2,
         )
 

@@ -96,9 +96,9 @@ class ScaledGaussian(Gaussian):
     def __init__(self, low: Sequence[float], high: Sequence[float]):
         super().__init__(low, high)
         bounded = np.maximum(abs(self.low), abs(self.high)) <= FARTHEST
-        low, high = np.where(bounded, self.low, -1.0), np.where(bounded, self.high, 1.0)
-        self.centre = (0.5 * (low + high)).astype(np.float32)
-        self.half_range = (0.5 * (high - low)).astype(np.float32)
+        lowest, highest = np.where(bounded, self.low, -1.0), np.where(bounded, self.high, 1.0)
+        self.centre = (0.5 * (lowest + highest)).astype(np.float32)
+        self.half_range = (0.5 * (highest - lowest)).astype(np.float32)
         self.log_volume = float(np.log(self.half_range).sum())
 
     def log_prob(self, params: tf.Tensor, action: tf.Tensor) -> tf.Tensor:

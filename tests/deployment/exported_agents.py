@@ -38,6 +38,10 @@ AGENTS = {
         PPOConfig(**SMALL, normalize_observations=True),
         EnvSpec("Pendulum-v1", tf.TensorSpec([3], tf.float32), Box((-2.0,), (2.0,))),
     ),
+    "normalized dqn": (
+        DQNConfig(xla=False, hidden_units=(16,), normalize_observations=True),
+        EnvSpec("none", tf.TensorSpec([3], tf.float32), Discrete(3)),
+    ),
     "squashed": (
         PPOConfig(**SMALL, action_bounds="squash"),
         EnvSpec("none", VECTOR, Box((-1.0, 5.0), (1.0, 9.0))),

@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 
 import kytolly
+from kytolly.agent.make_agent import make_agent
+from kytolly.config.dqn import DQNConfig
 from kytolly.deployment import export as export_module
 from kytolly.deployment import litert, onnx, saved_model
 from kytolly.deployment.act_function import (
@@ -19,7 +21,9 @@ from kytolly.deployment.act_function import (
 from kytolly.deployment.comparison import compare, require_agreement
 from kytolly.deployment.loaded_agent import LoadedAgent
 from kytolly.deployment.observations import random_masks, random_observations
+from kytolly.environment.encoding import Encoding
 from kytolly.environment.mask import without_mask
+from kytolly.environment.spec import Discrete, EnvSpec
 from tests.deployment.exported_agents import AGENTS, agent_of, observations
 from tests.environment.masked import Masked
 from tests.helpers.cases import learning
@@ -257,12 +261,25 @@ def test_an_environment_of_ones_own_is_played_with_its_masks(tmp_path):
     assert report.returns["file"]["episodes"] == 3  # Masked raises at a forbidden action
 
 
-def test_numbers_are_drawn_where_the_networks_statistics_lie():
-    agent = agent_of("normalized")
+@pytest.mark.parametrize("name", ["normalized", "normalized dqn"])
+def test_numbers_are_drawn_where_the_networks_statistics_lie(name):
+    agent = agent_of(name)
     drawn = random_observations(acting_parts(agent), 1_000, 0)
     # The statistics are those of 3 + 2 x, where x has mean 0 and deviation 2.
     np.testing.assert_allclose(drawn.mean(0), 3.0, atol=0.6)
     np.testing.assert_allclose(drawn.std(0), 4.0, atol=0.6)
+
+
+def test_what_is_one_hot_is_drawn_so():
+    days = Encoding((), (7,), (0,))
+    spec = {"day": tf.TensorSpec([7]), "stock": tf.TensorSpec([2])}
+    spec = EnvSpec("none", spec, Discrete(3), encodings=(("day", days),))
+    agent = make_agent(DQNConfig(xla=False).fitted_to(spec), spec)
+    drawn = random_observations(acting_parts(agent), 1_000, 0)["day"]
+    assert set(np.unique(drawn)) == {0.0, 1.0} and (drawn.sum(axis=1) == 1.0).all()
+    assert drawn.sum(axis=0).min() > 80  # of 1,000 / 7
+    # Beside it the vector is normalized, and what is one-hot is not.
+    assert list(agent.policy.network.torso.normalizers) == ["stock"]
 
 
 def test_random_masks_allow_an_action_of_each_part():

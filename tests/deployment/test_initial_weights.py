@@ -80,6 +80,8 @@ def test_other_spaces_and_networks_are_refused_before_a_folder_is_made(
 def test_another_activation_and_other_actions_are_refused(pendulum, tmp_path):
     with pytest.raises(ValueError, match=r"activations .*'tanh'.*'relu'"):
         begin(tmp_path / "run", PPO | {"activation": "relu"}, "Pendulum-v1", pendulum)
+    with pytest.raises(ValueError, match="with action_bounds scale, expected clip"):
+        begin(tmp_path / "run", PPO | {"action_bounds": "clip"}, "Pendulum-v1", pendulum)
     import gymnasium
     from gymnasium.wrappers import RescaleAction
 

@@ -34,6 +34,10 @@ def fail(*step):
     raise KeyError("the bottom fell out")
 
 
+def refuse(*step):
+    raise AssertionError
+
+
 def observes(change):
     return lambda obs, *rest: (change(obs), *rest)
 
@@ -51,7 +55,8 @@ def with_second(value):
 
 
 WRONGS = {
-    "raises": (fail, "raised KeyError in step.*the bottom fell out"),
+    "raises": (fail, r"raised KeyError in step.*the bottom fell out.*test_faults\.py, line \d+\)$"),
+    "says nothing": (refuse, r"raised AssertionError in step.*it says no more \(.*, line \d+\)$"),
     "nan obs": (observes(with_second(np.nan)), "an observation with NaN or infinite numbers.*nan"),
     "inf obs": (observes(with_second(-np.inf)), "an observation with NaN or infinite numbers.*inf"),
     "overflow": (observes(with_second(1e300)), "an observation with NaN or infinite numbers.*inf"),
@@ -96,6 +101,32 @@ def test_sequential_environments_say_which_one_and_which_step(name, num_envs):
     bad, after = min(BAD_ENV, num_envs - 1), GOOD_STEPS + ("infinite" in text)
     assert text.startswith("Breaking") and re.search(message or "Breaking", text)
     assert f"(environment {bad} of {num_envs}, after {after} steps of an episode)" in text
+
+
+class Older(Breaking):
+    """Begins as environments did before Gymnasium."""
+
+    def reset(self, **settings):
+        return super().reset(**settings)[0]
+
+
+class Seedless(Breaking):
+    """Takes no seed."""
+
+    def reset(self):
+        return super().reset()
+
+
+@pytest.mark.parametrize(
+    "kind, words",
+    [
+        (Older, r"reset\(\) returned array.*expected an observation and info.*`return observation"),
+        (Seedless, r"argument 'seed'.* Let it be reset\(self, \*, seed=None, options=None\)\.$"),
+    ],
+)
+def test_a_first_reset_says_what_it_should_be(kind, words):
+    with pytest.raises(EnvironmentFault, match=words):
+        make_host_env(kind, 1, masks=True)
 
 
 def test_the_original_error_is_chained():

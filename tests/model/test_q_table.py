@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from kytolly.agent.algorithms import part
 from kytolly.agent.make_agent import make_agent
 from kytolly.config.c51 import C51Config
 from kytolly.config.dqn import DQNConfig
@@ -17,6 +18,7 @@ from kytolly.environment.encoding import Encoding
 from kytolly.environment.spec import Box, Discrete, EnvSpec
 from kytolly.model.q_table import STEP, QTable
 from kytolly.policy.batch import Transition
+from kytolly.policy.distributions import Categorical
 
 NUM_STATES = 3
 
@@ -98,6 +100,29 @@ def test_images_and_grids_are_learned_from_less_often(shape):
         assert (fitted.n_step, fitted.updates_per_interval) == (5, 24)
 
 
+def test_the_vectors_of_a_dict_are_normalized_beside_what_is_one_hot():
+    days = ("day", Encoding((), (7,), (0,)))
+    entries = {
+        "day": tf.TensorSpec([7]),
+        "stock": tf.TensorSpec([2]),
+        "picture": tf.TensorSpec([36, 36, 1], tf.uint8),
+    }
+    mixed = one_state(())._replace(obs=entries, encodings=(days,))
+    assert DQNConfig().fitted_to(mixed).normalize_observations is True
+    numbers = {name: spec for name, spec in entries.items() if name != "picture"}
+    make_network = part("ppo", "network")
+    for obs in (entries, numbers):
+        spec = mixed._replace(obs=obs)
+        cfg = PPOConfig().fitted_to(spec)
+        network = make_network(cfg, spec.network_input(), Categorical(2))
+        network({name: tf.zeros([2, *one.shape], one.dtype) for name, one in obs.items()})
+        assert list(network.features.normalizers) == ["stock"]
+    for names in (["day"], ["picture"], ["day", "picture"]):
+        obs, encodings = {name: entries[name] for name in names}, (days,) * ("day" in names)
+        without = mixed._replace(obs=obs, encodings=encodings)
+        assert DQNConfig().fitted_to(without).normalize_observations is False
+
+
 def test_several_numbers_are_no_state():
     pair = (("", Encoding((2,), (2, 1), (0, 0))),)
     assert DQNConfig().fitted_to(one_state(pair)).network == "auto"
@@ -108,9 +133,10 @@ def test_values_learn_from_longer_returns_where_vectors_ask_for_a_choice():
     vectors = one_state(())._replace(obs=tf.TensorSpec([4], tf.float32))
     images = vectors._replace(obs=tf.TensorSpec([84, 84, 3], tf.uint8))
     forces = vectors._replace(action=Box((-1.0,), (1.0,)))
-    specs = vectors, images, forces, one_state()
+    both = vectors._replace(obs={"speed": vectors.obs, "view": images.obs})
+    specs = vectors, images, forces, one_state(), both
     found = [PPOConfig().fitted_to(spec).gae_lambda_value for spec in specs]
-    assert found == [0.99, None, None, None]
+    assert found == [0.99, None, None, None, None]
     assert PPOConfig().fitted_to(forces, own_network=True).gae_lambda_value is None
     given = PPOConfig(gae_lambda_value=0.99).fitted_to(one_state())
     assert given.gae_lambda_value == 0.99 and given.fitted_to(one_state()) == given

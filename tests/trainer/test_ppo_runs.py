@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from kytolly.callback.base import Callback
+from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.tensor.pendulum import Pendulum
 from kytolly.trainer import Trainer
@@ -129,6 +130,29 @@ def test_a_checkpoint_of_another_configuration_is_refused(run):
         trainer.train_ppo(
             dataclasses.replace(cfg, hidden_units=(9,)), env="CartPole-v1", resume=True
         )
+
+
+@pytest.mark.parametrize(
+    "method, settings, words",
+    [
+        ("train_ppo", DQNConfig(), "train_ppo got DQNConfig, expected .* such as PPOConfig"),
+        ("train_dqn", PPOConfig(), "train_dqn got PPOConfig, expected .* such as DQNConfig"),
+        ("train_dqn", 3, "train_dqn got 3, expected"),
+        ("train", "ppo", "the settings are 'ppo', expected a mapping or a configuration"),
+    ],
+)
+def test_what_a_method_does_not_train_is_named(method, settings, words, tmp_path):
+    with pytest.raises(TypeError, match=words):
+        getattr(Trainer(tmp_path / "run"), method)(settings, "CartPole-v1")
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_evaluation_elsewhere_says_what_the_run_was_trained_with(run):
+    trainer, _, result = run
+    with pytest.raises(
+        ValueError, match=r"Acrobot-v1 has observation .*\[6\].*discrete': 3.*\[4\]"
+    ):
+        trainer.evaluate(result.run_dir, env="Acrobot-v1")
 
 
 class Wanted(gymnasium.Env):

@@ -52,6 +52,11 @@ def test_settings_that_change_shapes_are_named(run, cfg):
     assert "replay_capacity was 500, now 600" in message
 
 
+def test_a_run_does_not_become_shorter_than_it_is(run, cfg):
+    message = refusal(run, dataclasses.replace(cfg, total_env_steps=cfg.total_env_steps - 40))
+    assert "expected at least as many" in message
+
+
 def test_another_environment_is_named(run, cfg):
     message = refusal(run, cfg, "Acrobot-v1")
     assert "is Acrobot-v1" in message and "trained on CartPole-v1" in message

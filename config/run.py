@@ -121,7 +121,7 @@ class RunConfig(Settings):
     normalize_observations: bool | None = setting(
         None,
         "scale observations by their running mean and deviation, which the network keeps; none: "
-        "where they are vectors of real numbers and the network is not your own",
+        "those that are vectors of real numbers, where the network is not your own",
     )
     action_masks: bool = setting(
         True,

@@ -87,8 +87,8 @@ def random_observations(parts: ActingParts, count: int, seed: int) -> HostObs:
     """[count, *obs] at random: numbers as the network's statistics say, all else evenly."""
     rng = np.random.default_rng(seed)
     spec, network = parts.obs_spec, parts.network
-    layers = (getattr(network, name, None) for name in ("torso", "features"))
-    normalizers = next((layer.normalizers for layer in layers if hasattr(layer, "normalizers")), {})
+    layers = [getattr(network, name, None) for name in ("torso", "features")]
+    normalizers: dict = next(filter(None, (getattr(x, "normalizers", None) for x in layers)), {})
     counts = {name: encoding.counts for name, encoding in parts.encodings}
 
     def draw(name: str, entry: tf.TensorSpec) -> np.ndarray:

@@ -113,7 +113,7 @@ def env_factory(spec: EnvSpec) -> Callable[..., gymnasium.Env]:
 
 def creation_error(spec: EnvSpec, error: RemoteError) -> Exception:
     """The exception to raise where making the environment of a spec raised `error`."""
-    kinds, text, _, missing = error
+    kinds, text, missing = error.kinds, error.text, error.missing
     if spec.id.startswith("ALE/") and kinds[0] == "ValueError":  # an argument of the preprocessing
         return ValueError(text)
     if "ImportError" not in kinds and "DependencyNotInstalled" not in kinds:

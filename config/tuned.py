@@ -382,4 +382,7 @@ def tuned_line(cfg: RunConfig, env: str) -> str:
     values = [f"{name} {value}" for name, value in tuned.items() if getattr(cfg, name) == value]
     if not values:
         return ""
-    return f"tuned settings for {env}: {', '.join(values)}. --no-tuned leaves them out."
+    steps, most = cfg.total_env_steps, tuned.get("total_env_steps", type(cfg)().total_env_steps)
+    short = f" They are for {most:,} env steps: in {steps:,}, the defaults may learn more."
+    line = f"tuned settings for {env}: {', '.join(values)}. --no-tuned leaves them out."
+    return line + short if 2 * steps < most else line

@@ -105,7 +105,7 @@ class Overlap:
         rows = self._rows.get()
         self._idle_seconds += time.perf_counter() - began
         if rows is None:
-            raise RuntimeError("collecting ended")
+            raise StopIteration("collecting ended")  # the one that TensorFlow does not print
         return rows
 
     def _learn_blocks(self, blocks: tf.Tensor) -> tuple[LoopMetrics, tf.Tensor]:

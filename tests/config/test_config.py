@@ -12,7 +12,7 @@ from kytolly.config.fields import Default, from_mapping
 from kytolly.config.files import read_settings
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.supervised import SupervisedConfig
-from kytolly.config.tuned import TUNED, tuned_settings, without_memory
+from kytolly.config.tuned import TUNED, tuned_line, tuned_settings, without_memory
 from kytolly.experiment.members import shared_yaml_text
 from kytolly.record.run_folder import yaml_text
 
@@ -351,3 +351,10 @@ def test_noisy_runs_from_before_there_was_epsilon_beside_have_none(tmp_path):
     assert found["cut_at_exploration"] is False and "exploration_repeat" not in found
     file.write_text(yaml.safe_dump({"settings": {**settings, "average_share": 0.1}}))
     assert read_settings(file)[0]["epsilon_final"] == 0.04
+
+
+def test_a_run_far_shorter_than_its_settings_are_tuned_for_is_told():
+    row = tuned_settings("ppo", "CartPole-v1")
+    line = tuned_line(PPOConfig(**row | {"total_env_steps": 20_000}), "CartPole-v1")
+    assert line.endswith("They are for 100,000 env steps: in 20,000, the defaults may learn more.")
+    assert tuned_line(PPOConfig(**row), "CartPole-v1").endswith("--no-tuned leaves them out.")

@@ -160,10 +160,11 @@ def test_act_takes_one_observation_or_a_batch_of_them(make_env, one):
 
 
 def test_act_gives_the_most_likely_action_within_the_bounds():
-    agent = make_agent(make_config(), ContinuousAction.spec)
-    head = agent.policy.network.policy_head
-    head.bias.assign([9.0, 0.5])  # bounds -2 to 2 and -1 to 2
-    np.testing.assert_allclose(agent.act(np.zeros(1)), [2.0, 0.5], atol=0.05)
+    # bounds -2 to 2 and -1 to 2: half of the way from the second one's centre is 0.5 + 0.5 * 1.5
+    for bounds, expected in (("scale", [2.0, 1.25]), ("clip", [2.0, 0.5])):
+        agent = make_agent(make_config(action_bounds=bounds), ContinuousAction.spec)
+        agent.policy.network.policy_head.bias.assign([9.0, 0.5])
+        np.testing.assert_allclose(agent.act(np.zeros(1)), expected, atol=0.05)
     squashing = make_agent(make_config(action_bounds="squash"), ContinuousAction.spec)
     squashing.policy.network.policy_head.bias.assign([9.0, 0.0])
     np.testing.assert_allclose(squashing.act(np.zeros(1)), [2.0, 0.5], atol=0.05)  # its centre

@@ -164,13 +164,15 @@ def test_no_forbidden_action_is_ever_taken(make_env):
     np.testing.assert_allclose(rollout.log_prob, log_prob, atol=1e-5)
 
 
-def test_continuous_actions_are_remembered_as_drawn_and_act_within_their_bounds():
-    env = ContinuousAction()
-    _, rollout, log_prob = watched_run("ppo", env, 320, num_envs=4, log_std_init=1.0)
+@pytest.mark.parametrize("bounds", ["scale", "clip"])
+def test_continuous_actions_are_remembered_as_drawn_and_act_within_their_bounds(bounds):
+    env, settings = ContinuousAction(), {"action_bounds": bounds, "log_std_init": 1.0}
+    _, rollout, log_prob = watched_run("ppo", env, 320, num_envs=4, **settings)
     low, high = np.array(env.spec.action.low), np.array(env.spec.action.high)
     assert (rollout.action < low).any() and (rollout.action > high).any()  # not yet clipped
     np.testing.assert_allclose(rollout.log_prob, log_prob, atol=1e-4)
-    taken = np.clip(rollout.action, low, high).reshape(-1, 2).astype(np.float32)
+    taken = rollout.action if bounds == "clip" else [0.0, 0.5] + rollout.action * [2.0, 1.5]
+    taken = np.clip(taken, low, high).reshape(-1, 2).astype(np.float32)
     _, reward, _ = env.step(tf.constant(rollout.obs.reshape(-1, 1)), tf.constant(taken), None)
     np.testing.assert_allclose(rollout.reward.reshape(-1), reward, atol=1e-5)
 

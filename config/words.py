@@ -137,14 +137,15 @@ def wrong_algorithm(algorithm: object, known: Iterable[str]) -> ValueError:
 
 def wrong_config(values: object, default: str | None) -> TypeError:
     """The error of what is no configuration, or one of algorithms that a method does not train."""
-    kind = {"dqn": "DQNConfig", "ppo": "PPOConfig"}.get(default or "", "DQNConfig or PPOConfig")
     given = type(values).__name__ if hasattr(values, "algorithm") else value_text(values)
+    if default is None:
+        return TypeError(
+            f"the settings are {given}, expected a mapping or a configuration such as DQNConfig or "
+            "PPOConfig. Give one, as in PPOConfig(total_env_steps=50_000)."
+        )
     return TypeError(
-        f"the settings are {given}, expected a mapping or a configuration such as {kind}. Give "
-        "one, as in PPOConfig(total_env_steps=50_000)."
-        if default is None
-        else f"train_{default} got {given}, expected a mapping or a configuration such as {kind}. "
-        "Give one, or call train(), which takes those of every algorithm."
+        f"train_{default} got {given}, expected a mapping or a configuration such as "
+        f"{default.upper()}Config. Give one, or call train(), which takes those of every algorithm."
     )
 
 

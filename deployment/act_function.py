@@ -140,10 +140,7 @@ class ActFunction(tf.Module):
             low = tf.reduce_min(params, axis=-1, keepdims=True)
             high = tf.reduce_max(params, axis=-1, keepdims=True)
             params = tf.where(obs[ACTION_MASK], params, 2.0 * low - high - 1.0)
-        action = distribution.to_env(distribution.mode(params))
-        if value is None:
-            params = masked_params(self.value_unit * params, distribution, seen)
-        named = named_outputs(action, params, value)
+        named = named_outputs(distribution, params, value, seen, self.value_unit)
         return with_memory_output(named, next_memory(outputs, obs))
 
     def named_inputs(self, obs: HostObs) -> dict[str, np.ndarray]:
@@ -155,16 +152,20 @@ class ActFunction(tf.Module):
 
 def value_unit(parts: ActingParts) -> float:
     """Reward for each 1 of the action values that the network gives."""
-    scale = reward_scale(parts.cfg, parts.network)
-    return 1.0 / float(scale if isinstance(scale, float) else scale.numpy())
+    return 1.0 / float(reward_scale(parts.cfg, parts.network))
 
 
 def named_outputs(
-    action: tf.Tensor, params: tf.Tensor, value: tf.Tensor | None
+    distribution: ActionReader,
+    params: tf.Tensor,
+    value: tf.Tensor | None,
+    seen: Obs,
+    unit: float,
 ) -> dict[str, tf.Tensor]:
-    """The outputs by name."""
+    """The outputs by name; action values times their `value_unit`, masked again as `seen` says."""
+    action = distribution.to_env(distribution.mode(params))
     if value is None:
-        return {"action": action, "values": params}
+        return {"action": action, "values": masked_params(unit * params, distribution, seen)}
     return {"action": action, "params": params, "value": value}
 
 
@@ -231,10 +232,7 @@ def float32_outputs(parts: ActingParts, obs: HostObs) -> dict[str, np.ndarray]:
         with float32_layers(parts.network):
             outputs = parts.network(without_mask(chunk))
         params, value = read_outputs(outputs, distribution, chunk)
-        action = distribution.to_env(distribution.mode(params))
-        if value is None:
-            params = masked_params(unit * params, distribution, chunk)
-        named = named_outputs(action, params, value)
+        named = named_outputs(distribution, params, value, chunk, unit)
         return with_memory_output(named, next_memory(outputs, chunk))
 
     if parts.has_memory:

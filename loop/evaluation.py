@@ -51,12 +51,12 @@ def evaluate_network(
     `trained_with` is the spec of the environment that the network learned in, as plain data.
     """
     runner = make_env_runner(evaluation_config(cfg), env)
-    try:
-        check_network(network, cfg, runner.spec)
-    except ValueError as error:
-        raise _other_environment(runner.spec, trained_with or {}) or error from None
     first = stream_seed(cfg.seed, FINAL_EVALUATION) if seed is None else seed
     with contextlib.closing(runner), tf.device(device):
+        try:
+            check_network(network, cfg, runner.spec)
+        except ValueError as error:
+            raise _other_environment(runner.spec, trained_with or {}) or error from None
         return runner.evaluator(network, episodes, first, xla=cfg.xla, device=device).evaluate()
 
 

@@ -87,8 +87,8 @@ def make_features(cfg, network, obs_spec):
         from kytolly.model.image_torso import image_layout
 
         convolutional, channels_first = image_layout(cfg, network, entries)
-    kinds = {name: (entry.dtype.is_floating, len(entry.shape)) for name, entry in entries.items()}
-    real = [name for name, kind in kinds.items() if kind == (True, 1)]
+    vectors = {name: entry for name, entry in entries.items() if len(entry.shape) == 1}
+    real = [name for name, entry in vectors.items() if entry.dtype.is_floating]
     mixed = cfg.normalize_observations and 0 < len(real) < len(entries)
     return ObservationFeatures(
         convolutional,

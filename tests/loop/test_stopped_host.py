@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import time
 
@@ -11,6 +12,7 @@ import pytest
 
 from kytolly import Trainer
 from kytolly.callback.base import Callback
+from kytolly.command.exits import exit_status
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.loop.signals import deferred_signals
 from tests.helpers.cases import rest_learning
@@ -46,12 +48,22 @@ class Raises(gymnasium.Env):
 
 
 @pytest.mark.parametrize("algorithm", rest_learning([*OWN], ["dqn"]))
-def test_a_run_that_a_fault_stopped_within_a_rollout_is_resumed(algorithm, tmp_path):
+def test_a_run_that_a_fault_stopped_within_a_rollout_is_resumed(algorithm, tmp_path, capfd):
     cfg = {"algorithm": algorithm, **SMALL, **OWN[algorithm]}
     Raises.left = 75
     trainer = Trainer(tmp_path / "run", progress=False)
-    with pytest.raises(EnvironmentFault, match="once"):
+    with pytest.raises(EnvironmentFault, match="once") as fault:
         trainer.train(cfg, Raises)
+    capfd.readouterr()
+    (note,) = fault.value.__notes__
+    assert re.search(rf"saved in {tmp_path}/run after \d+ env steps. Continue it with `kyt", note)
+
+    def fails():
+        raise fault.value
+
+    assert exit_status(fails) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line == f"kytolly: {str(fault.value).rstrip('.')}. {note}"
     Raises.left = 0
     with pytest.warns(UserWarning, match="stopped within a rollout"):
         result = trainer.train(cfg, Raises, resume=True)

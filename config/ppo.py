@@ -75,7 +75,9 @@ class PPOConfig(RolloutConfig):
     )
     shared_torso: bool = setting(False, "share one torso between policy and value")
     action_bounds: Literal["scale", "clip", "squash"] = setting(
-        "scale", "scale: continuous actions in units of their bounds; clip: in none; squash: a tanh"
+        "scale",
+        "how continuous actions fit their bounds; scale: -1 and 1 mean the bounds; clip: in the "
+        "environment's own units; squash: by a tanh",
     )
     # The policy clips it to this range, and a value outside has no gradient.
     log_std_init: Annotated[float, Meta(ge=-20, le=2)] = setting(

@@ -53,11 +53,20 @@ class LargeObservations(gymnasium.ObservationWrapper):
         return observation * np.float32(self.scale)
 
 
-UNITS = {
+class DistantActions(gymnasium.wrappers.RescaleAction):
+    """Actions from 100 to 200 in place of the environment's own bounds."""
+
+    def __init__(self, env: gymnasium.Env):
+        super().__init__(env, np.float32(100.0), np.float32(200.0))
+
+
+UNITS_OF_ALL = {
     "rewards x 1000": LargeRewards,
     "rewards x 0.001": SmallRewards,
     "observations x 100": LargeObservations,
 }
+UNITS_OF_ACTIONS = {"actions from 100 to 200": DistantActions}  # where they are real numbers
+UNITS = UNITS_OF_ALL | UNITS_OF_ACTIONS
 
 
 class Task(NamedTuple):
@@ -102,25 +111,32 @@ def both(dqn: int, ppo: int) -> dict[str, int]:
 # CliffWalking has no time limit of its own; without one an evaluation may never end.
 CARTPOLE = Task("CartPole-v1", 475.0, both(50_000, 50_000))
 LUNAR_LANDER = Task("LunarLander-v3", 200.0, both(100_000, 200_000), needs=BOX2D)
+PENDULUM = Task("Pendulum-v1", -200.0, {"ppo": 100_000})
+INVERTED_PENDULUM = Task("InvertedPendulum-v5", 950.0, {"ppo": 100_000}, needs=MUJOCO)
 TASKS = (
     CARTPOLE,
     Task("Acrobot-v1", -100.0, both(50_000, 50_000)),
     Task("MountainCar-v0", -110.0, both(50_000, 100_000)),
     LUNAR_LANDER,
-    Task("Pendulum-v1", -200.0, {"ppo": 100_000}),
+    PENDULUM,
     Task("MountainCarContinuous-v0", 90.0, {"ppo": 50_000}),
     Task("FrozenLake-v1", 0.7, both(50_000, 50_000)),
     Task("FrozenLake-v1", 1.0, both(50_000, 50_000), {"is_slippery": False}),
     Task("Taxi-v4", 7.0, both(100_000, 100_000)),
     Task("CliffWalking-v1", -13.0, both(50_000, 50_000), {"max_episode_steps": 1_000}),
-    Task("InvertedPendulum-v5", 950.0, {"ppo": 100_000}, needs=MUJOCO),
+    INVERTED_PENDULUM,
     Task("Reacher-v5", -3.75, {"ppo": 100_000}, needs=MUJOCO),
     Task("BipedalWalker-v3", 300.0, {"ppo": 200_000}, needs=BOX2D),
     Task("HalfCheetah-v5", 4800.0, {"ppo": 200_000}, needs=MUJOCO),
     Task("MinAtar/Breakout-v1", 10.0, both(100_000, 100_000)),
     Task("MinAtar/Freeway-v1", 50.0, both(100_000, 100_000)),
     Task("MinAtar/SpaceInvaders-v1", 50.0, both(100_000, 100_000)),
-    *(task._replace(units=units) for task in (CARTPOLE, LUNAR_LANDER) for units in UNITS),
+    *(task._replace(units=units) for task in (CARTPOLE, LUNAR_LANDER) for units in UNITS_OF_ALL),
+    *(
+        task._replace(units=units)
+        for task in (PENDULUM, INVERTED_PENDULUM)
+        for units in UNITS_OF_ACTIONS
+    ),
 )
 
 

@@ -11,7 +11,7 @@ from kytolly.benchmarks.default_tasks import TASKS, UNITS, make_env
 from kytolly.benchmarks.suite import Options
 from kytolly.experiment import seed_statistics
 
-CARTPOLE = default_tasks.CARTPOLE
+CARTPOLE, PENDULUM = default_tasks.CARTPOLE, default_tasks.PENDULUM
 
 
 def test_units_change_nothing_but_the_unit():
@@ -33,6 +33,20 @@ def test_units_change_nothing_but_the_unit():
         assert isinstance(env.observation_space, gymnasium.spaces.Box)
         assert env.observation_space.contains(changed)
         assert task.name == f"CartPole-v1, {units}"
+
+
+def test_units_of_actions_change_nothing_but_the_unit():
+    plain, other = make_env(PENDULUM), make_env(PENDULUM._replace(units="actions from 100 to 200"))
+    for env in (plain, other):
+        env.reset(seed=3)
+    assert (other.action_space.low, other.action_space.high) == ([100.0], [200.0])
+    for torque, shifted in ((-2.0, 100.0), (0.0, 150.0), (1.0, 175.0), (2.0, 200.0)):
+        actions = (np.array([number], np.float32) for number in (torque, shifted))
+        (obs, reward, *_), (other_obs, other_reward, *_) = (
+            env.step(action) for env, action in zip((plain, other), actions, strict=True)
+        )
+        np.testing.assert_allclose(other_obs, obs, rtol=1e-5)
+        assert other_reward == pytest.approx(reward)
 
 
 def test_falls_are_evaluations_below_four_fifths_after_the_first_that_solves():

@@ -72,6 +72,7 @@ class InferencePolicy:
             for name, spec in specs.items()
         }
         self._encodings = dict(env_spec.encodings)
+        self._action_encoding = env_spec.action_encoding
         counts = env_spec.action.counts if isinstance(env_spec.action, MultiDiscrete) else (0,)
         self._first_values = np.cumsum((0, *counts[:-1]))  # of an action mask's components
         batch = tf.nest.map_structure(lambda s: tf.TensorSpec([None, *s.shape], s.dtype), obs_spec)
@@ -102,6 +103,9 @@ class InferencePolicy:
     ) -> Any:
         """The action for one observation, or [B, ...] actions, as training's environments got them.
 
+        So a Discrete space that begins at 5 gives 5 for its first action, and a space of several
+        axes an array of its shape.
+
         Args:
             obs: One observation, or a batch of them.
             deterministic: Take the most likely action, or the one of the highest value. Else draw
@@ -128,9 +132,9 @@ class InferencePolicy:
             noise = explore.host_noise(rng, (1, rows_of(batch)), explore.final_state)[0]
             raw = explore.host_action(self._actor.params, batch, noise)
         actions = self.distribution.host_to_env(raw)
-        action = actions
+        action = actions if self._action_encoding is None else self._action_encoding.action(actions)
         if is_one:
-            action = actions[0] if actions.ndim > 1 else int(actions[0])
+            action = int(action[0]) if isinstance(action[0], np.integer) else action[0]
         if self._memory is None:
             return action
         return action, self._memory.after(self._actor.next_memory(batch), actions)
@@ -185,13 +189,15 @@ class InferencePolicy:
         batch, is_one = self._batch(obs, "log_prob", state)
         params = self._actor.params(batch)
         taken = np.asarray(action)[np.newaxis] if is_one else np.asarray(action)
-        expected = distribution.host_mode(params).shape
+        encoding, expected = self._action_encoding, distribution.host_mode(params).shape
+        if encoding is not None:
+            expected = (len(params), *encoding.shape)
         if taken.shape != expected:
             raise ValueError(
                 f"log_prob() got actions of shape {np.shape(action)}, expected "
                 f"{expected[1:] if is_one else expected}: those that act() returns."
             )
-        raw = distribution.host_from_env(taken)
+        raw = distribution.host_from_env(taken if encoding is None else encoding.numbers(taken))
         log_prob = distribution.log_prob(tf.constant(params), tf.constant(raw)).numpy()
         return float(log_prob[0]) if is_one else log_prob
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tempfile
 import warnings
+from collections.abc import Callable
 from typing import cast
 
 import keras
@@ -32,7 +33,7 @@ def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Mod
             "one from an EnvSpec."
         )
     if cfg.memory is None:
-        network = model if isinstance(model, keras.Model) else model(env_spec)
+        network = model if isinstance(model, keras.Model) else made_by(model, env_spec)
     else:
         from kytolly.agent.sequences import custom_memory_network
 
@@ -57,6 +58,19 @@ def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Mod
     register_classes(network)
     require_savable(network)
     return network
+
+
+def made_by(model: Callable[[EnvSpec], keras.Model], env_spec: EnvSpec) -> keras.Model:
+    """The network that a function, or a class, makes of a spec."""
+    try:
+        return model(env_spec)
+    except Exception as error:
+        if isinstance(model, type):
+            error.add_note(
+                f"model is the class {model.__name__}, which was called with the EnvSpec alone. "
+                f"Give an instance, {model.__name__}(...), if that is not what it expects."
+            )
+        raise
 
 
 def register_classes(network: keras.Model) -> None:

@@ -43,8 +43,10 @@ def entries(given: Observation, names: Collection[str], method: str) -> dict[str
     collect(values, "")
     if len(result) < len(names):
         missing = sorted(set(names) - result.keys())
-        hint = " Give {'observation': obs, 'action_mask': mask}, with the mask that the environment"
-        hint += " has for it, as in its info."
+        is_dict = all(name.partition("/")[0] != "observation" for name in names)
+        parts = "**obs" if is_dict else "'observation': obs"
+        hint = f" Give {{{parts}, 'action_mask': mask}}, with the mask that the environment has"
+        hint += " for it, as in its info."
         is_tuple = all(name.partition("/")[0].isdecimal() for name in names)
         raise ValueError(
             f"{method}() got an observation without {', '.join(missing)}, expected a "
@@ -76,7 +78,7 @@ def wrong_shape(
     raw: Mapping[str, ArrayLike],
     parts: Mapping[str, np.ndarray],
     expected: Mapping[str, tuple[int, ...]],
-    encoded: Collection[str],
+    encodings: Mapping[str, Encoding],
 ) -> ValueError:
     """The error for an observation whose parts have shapes that training did not see.
 
@@ -85,15 +87,17 @@ def wrong_shape(
         raw: The parts as they were given.
         parts: The same as arrays.
         expected: The shape of each part.
-        encoded: Names of the parts that are encoded, such as Discrete numbers.
+        encodings: Of the parts that are encoded, such as Discrete numbers.
     """
     found = _shapes_text({name: part.shape for name, part in parts.items()})
-    hint = "".join(
-        f" A number x of a Discrete space is one-hot: np.eye({expected[name][0]})[x]."
-        for name, part in parts.items()
-        if part.ndim < 2 and len(expected[name]) == 1 and name != ACTION_MASK
-        if name in encoded or np.asarray(raw[name]).dtype.kind in "iu"
-    )
+    hint = ""
+    for name, part in parts.items():
+        if part.ndim > 1 or len(expected[name]) != 1 or name == ACTION_MASK:
+            continue
+        if name in encodings and encodings[name].counts:
+            hint += f" As the environment shows it, it is {encodings[name].range_text()}."
+        elif name in encodings or np.asarray(raw[name]).dtype.kind in "iu":
+            hint += f" A number x of a Discrete space is one-hot: np.eye({expected[name][0]})[x]."
     return ValueError(
         f"{method}() got an observation of shape {found}, expected {_shapes_text(expected)} or "
         f"a batch of them, with the batch axis first.{hint}"

@@ -10,7 +10,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from kytolly.callback.base import Callback, JsonObject, TrainState
+from kytolly.callback.base import Callback, JsonObject, TrainState, warn
+from kytolly.config.words import nearest
 
 PER_UPDATE = ("loss", "td_error", "q_mean", "grad_norm")
 
@@ -155,10 +156,22 @@ def as_callbacks(cb: object) -> list[Callback]:
     callbacks: list[Callback] = []
     for callback in given:
         if isinstance(callback, Callback):
+            warn_of_unknown_hooks(callback)
             callbacks.append(callback)
         elif callback is of_keras[0]:
             callbacks.append(KerasCallbacks(of_keras))
     return callbacks
+
+
+def warn_of_unknown_hooks(callback: Callback) -> None:
+    """Warn of methods that look like hooks and that nothing calls, such as `on_evalution`."""
+    hooks = [name for name in vars(Callback) if name.startswith("on_")]
+    for name in dir(callback):
+        if name.startswith("on_") and name not in hooks:
+            warn(
+                f"{type(callback).__name__} has a method {name}, which is never called: the hooks "
+                f"are {', '.join(hooks)}.{nearest(name, hooks)}"
+            )
 
 
 def flat_list(callbacks: Iterable[object]) -> list[Any]:

@@ -21,6 +21,7 @@ TrendPoint: TypeAlias = tuple[float, float, float, bool]
 JUMP = 10.0  # times the running median
 WINDOW = 20  # rows of the running median
 MIN_ROWS = 5  # rows before a jump can be seen
+STAYS = 3  # rows in turn, after which a jump is no single surprise
 DETAILS = {  # settings that change nothing without another
     "noisy": ("noise_scale",),
     "prioritized": ("priority_exponent", "importance_exponent"),
@@ -64,7 +65,7 @@ class TrainingWarnings(Callback):
 
     def __init__(self):
         self._said: list[str] = []
-        self._losses: list[float] = []
+        self._losses, self._jumps = [], 0  # losses of the last rows; rows in turn that jumped
         self._trend: list[TrendPoint] = []  # of the last evaluations
         self._sum = [0.0, 0.0]  # of the losses since the last evaluation, and how many they are
         self._rare: RareMetrics | None = None
@@ -97,8 +98,7 @@ class TrainingWarnings(Callback):
         if len(self._trend) == TREND and is_diverging(self._trend):
             from kytolly.callback.diagnoses import overfitting
 
-            text = overfitting(state, self._trend)
-            if text is not None:
+            if text := overfitting(state, self._trend):
                 self._say("trends", text)
 
     def get_state(self) -> JsonObject:
@@ -137,7 +137,8 @@ class TrainingWarnings(Callback):
         if not math.isfinite(value):
             return
         usual = statistics.median(self._losses) if len(self._losses) >= MIN_ROWS else math.inf
-        if value > JUMP * usual > 0:
+        self._jumps = self._jumps + 1 if value > JUMP * usual > 0 else 0
+        if self._jumps == STAYS:
             from kytolly.callback.diagnoses import jumped_loss
 
             self._say("loss", jumped_loss(state, name, value, usual, JUMP))
@@ -174,9 +175,8 @@ class StopOnNonFinite(Callback):
 
     def on_log(self, state: TrainState) -> None:
         """Look at the newest metrics."""
-        updated = state.updates > self._updates
-        self._updates = state.updates
-        if not updated:
+        before, self._updates = self._updates, state.updates
+        if state.updates <= before:
             return
         for name in ("loss", "q_mean", "value_loss"):
             value = state.metrics.get(name, 0.0)

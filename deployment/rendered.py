@@ -170,9 +170,7 @@ def play_episodes(
     spec = agent.env_spec
     masked = isinstance(spec.obs, dict) and ACTION_MASK in spec.obs
     host = make_host_env(Shown(env, show), seed=seed, masks=masked)
-    act: Callable[[Any], Any] = lambda obs: np.asarray(agent.act(obs))  # noqa: E731
     if has_memory(spec.obs):
-        act = agent.host_action
         host = remembering(host, agent.cfg.state_units, agent.cfg.memory_inputs)
     shown, trained = (host.spec.obs, host.spec.action), (spec.obs, spec.action)
     if shown != trained:
@@ -185,7 +183,7 @@ def play_episodes(
         show()
         ended = False
         while not ended:
-            step = host.step(act(obs))
+            step = host.step(agent.host_action(obs))
             obs = step.obs
             ended = bool(step.ended[0])
         yield Episode(float(step.episode_return[0]), int(step.episode_length[0]))

@@ -1,4 +1,4 @@
-"""Numbers in place of what an environment of Discrete and MultiDiscrete spaces returns."""
+"""Numbers in place of what an environment of Discrete and MultiDiscrete spaces has."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ import numpy as np
 class Encoding(NamedTuple):
     """The way to an array of numbers from what an environment returns: one-hot, or a first axis.
 
+    Of actions it is the way back, from components that an agent numbers from 0.
+
     Attributes:
-        shape: Of what it returns; () for a number.
-        counts: How many numbers each component may be, if they become one-hot, one after another.
+        shape: Of what the environment has; () for a number.
+        counts: How many numbers each component may be; those of observations become one-hot, one
+            after another.
         starts: The lowest number of each component.
     """
 
@@ -34,6 +37,18 @@ class Encoding(NamedTuple):
         result, ones = np.zeros(rows * size, np.float32), index + offsets
         result[ones if rows == 1 else ones + size * np.arange(rows)[:, np.newaxis]] = 1.0
         return result.reshape(*batch, size)
+
+    def action(self, numbers: np.ndarray) -> np.ndarray:
+        """The environment's actions [B, *shape] of an agent's, [B] or [B, D]."""
+        actions = numbers.reshape(-1, *self.shape)
+        starts = np.array(self.starts, np.int64).reshape(self.shape) if self.starts else None
+        return actions if starts is None else actions + starts
+
+    def numbers(self, actions: np.ndarray) -> np.ndarray:
+        """The way back: [B] or [B, D] of an agent from the environment's [B, *shape]."""
+        rows = actions.reshape(len(actions), -1)
+        rows = rows - np.array(self.starts, np.int64) if self.starts else rows
+        return rows[:, 0] if self.counts and not self.shape else rows
 
     def range_text(self) -> str:
         """The numbers that are expected."""

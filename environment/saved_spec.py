@@ -35,6 +35,7 @@ def spec_from_dict(name: str, values: Mapping[str, Any]) -> EnvSpec:
             action_from_dict(values["action"]),
             grids=tuple(grids),
             encodings=tuple((n, encoding_from_dict(one, known[n])) for n, one in encodings.items()),
+            action_encoding=action_encoding_from_dict(values["action"]),
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
@@ -92,6 +93,19 @@ def action_from_dict(values: Mapping[str, Any]) -> ActionSpace:
     if not low or len(low) != len(high):
         raise ValueError(f"{len(low)} lowest and {len(high)} highest numbers")
     return Box(low, high)
+
+
+def action_encoding_from_dict(values: Mapping[str, Any]) -> Encoding | None:
+    """The form of the environment's own actions; None where it is that of the action space."""
+    if "shape" not in values:
+        return None
+    space = action_from_dict(values)
+    counts = () if isinstance(space, Box) else tuple(getattr(space, "counts", space[:1]))
+    shape, starts = (tuple(map(operator.index, values[name])) for name in ("shape", "starts"))
+    numbers = len(counts or values["low"])
+    if math.prod(shape) != numbers or len(starts) != len(counts):
+        raise ValueError(f"actions of shape {shape} that start at {starts!s:.50}")
+    return Encoding(shape, counts, starts)
 
 
 def action_count(count: object) -> int:

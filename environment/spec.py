@@ -54,6 +54,7 @@ class EnvSpec(NamedTuple):
     clips_rewards: bool = False  # the host loop learns from the sign of each reward
     encodings: tuple[tuple[str, Encoding], ...] = ()  # of entries that are encoded; "" as in grids
     is_stacked: bool = False  # a wrapper of Gymnasium shows earlier observations, too
+    action_encoding: Encoding | None = None  # of actions that begin beyond 0, or have several axes
 
     @property
     def num_actions(self) -> int:
@@ -139,21 +140,20 @@ class TensorEnvironment(Protocol):
 
     def step(self, state: Any, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Next state, reward and end after an `action` that fits `spec.action`."""
-        ...
 
 
 def spec_to_dict(env_spec: EnvSpec) -> dict[str, Any]:
     """Observation and action of an environment in words, numbers and lists.
 
     The observation is {shape, dtype}, or {entries: {name: {shape, dtype}}}. The action is
-    {discrete: A}, {multi_discrete: [A1, A2, ...]} or {low: [D numbers], high: [D numbers]}. Where
-    there are some, `grids` are the names of the entries that hold bools or small integers, and
-    `encodings` say how entries are encoded: {name: {shape, counts, starts}}, "" the observation.
+    {discrete: A}, {multi_discrete: [A1, A2, ...]} or {low: [D numbers], high: [D numbers]}, with
+    {shape, starts} where the environment's differ. `grids`, if any, are the entries of bools or
+    small integers; `encodings` of entries are {name: {shape, counts, starts}}, "" the observation.
     """
-    data: dict[str, Any] = {
-        "observation": observation_to_dict(env_spec.obs),
-        "action": action_to_dict(env_spec.action),
-    }
+    action, form = action_to_dict(env_spec.action), env_spec.action_encoding
+    if form is not None:
+        action |= {"shape": list(form.shape), "starts": list(form.starts)}
+    data = {"observation": observation_to_dict(env_spec.obs), "action": action}
     encodings = {
         name: {part: list(value) for part, value in encoding._asdict().items()}
         for name, encoding in env_spec.encodings

@@ -53,11 +53,11 @@ def action_values_for(algorithm: str, env_spec: EnvSpec) -> ActionValues:
     """
     action = env_spec.action
     if not isinstance(action, Discrete):
+        kind = "a Box" if env_spec.has_numbers_as_actions else "a MultiDiscrete or MultiBinary"
         raise ValueError(
-            f"the actions of {env_spec.name} are a {type(action).__name__}, and {algorithm} needs "
-            "Discrete ones. Train it with ppo, or wrap the environment in "
-            "gymnasium.wrappers.DiscretizeAction (Box) or a gymnasium.wrappers.TransformAction "
-            "that numbers the combinations."
+            f"the actions of {env_spec.name} are {kind}, and {algorithm} needs Discrete ones. "
+            "Train it with ppo, or wrap the environment in gymnasium.wrappers.DiscretizeAction "
+            "(Box) or a gymnasium.wrappers.TransformAction that numbers the combinations."
         )
     return ActionValues(action.count, env_spec.masked)
 

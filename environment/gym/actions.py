@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from kytolly.environment.encoding import Encoding
 from kytolly.environment.faults import display_text
 from kytolly.environment.spec import ActionSpace, Box, Discrete, MultiDiscrete
 
@@ -27,24 +28,28 @@ class ActionForm:
 
     Attributes:
         space: What the agent chooses from.
+        encoding: The way from there to the environment's actions; None where they are the same.
     """
 
     space: ActionSpace
+    encoding: Encoding | None = None
 
     def __init__(self, space: spaces.Space | None, name: str):
-        self._start: Any = 0
         self._shape: tuple[int, ...] | None = None  # None: one number, no array
         self._bounds: tuple[np.ndarray, np.ndarray] | None = None
         if isinstance(space, spaces.Discrete):
-            self.space, self._start = Discrete(int(space.n)), int(space.start)
+            self.space = Discrete(int(space.n))
+            if space.start:
+                self.encoding = Encoding((), (int(space.n),), (int(space.start),))
             _require_choice((self.space.count,), space, name)
             return
+        starts: tuple[int, ...] = ()
         if isinstance(space, spaces.MultiDiscrete):
             self.space = MultiDiscrete(tuple(space.nvec.ravel().tolist()))
-            self._start = space.start
+            starts = tuple(space.start.ravel().tolist())
         elif isinstance(space, spaces.MultiBinary):
             few = min(math.prod(space.shape), MAX_CHOICES)
-            self.space = MultiDiscrete((2,) * few)
+            self.space, starts = MultiDiscrete((2,) * few), (0,) * few
         elif isinstance(space, spaces.Box) and space.dtype is not None and space.dtype.kind == "f":
             low, high = (bound.ravel().tolist() for bound in (space.low, space.high))
             self.space = Box(tuple(low), tuple(high))
@@ -56,28 +61,28 @@ class ActionForm:
         _require_choice(counts, space, name)
         self._shape, self._dtype = space.shape, space.dtype
         self._size = math.prod(self._shape or ())
+        if any(starts) or len(self._shape or ()) != 1:
+            self.encoding = Encoding(self._shape or (), counts if starts else (), starts)
 
     def separate(self, action: np.ndarray) -> list[Any]:
         """A list of one action for each environment, from [E] or [E, D] actions."""
         if self._shape is None:  # Python's integers: environments check and compare them faster
-            return (self.batch(action) if self._start else action).tolist()
+            return self.batch(action).tolist()
         rows = self.batch(action)
         return list(rows) if self._shape else [np.array(row) for row in rows]
 
     def batch(self, action: np.ndarray) -> np.ndarray:
         """New array [E, *shape] of the space's dtype, from [E] or [E, D] actions."""
         if self._shape is None:
-            return action.astype(np.int64) + self._start if self._start else action
+            return action if self.encoding is None else self.encoding.action(action)
         if action.ndim != 2 or action.shape[1] != self._size:
             raise ValueError(
                 f"step() got actions of shape {list(action.shape)}, expected "
                 f"[{len(action)}, {self._size}]: a row for each environment."
             )
-        values = action if len(self._shape) == 1 else action.reshape(-1, *self._shape)
+        values = action if self.encoding is None else self.encoding.action(action)
         if self._bounds is not None:
             values = np.clip(values.astype(np.float64), *self._bounds)
-        elif isinstance(self.space, MultiDiscrete):
-            values = values + self._start
         return values.astype(self._dtype)
 
 

@@ -68,7 +68,7 @@ class SequentialEnvs:
         self._actions = ActionForm(action_space, name)
         self._form = observation_form(observation_space, name, self._actions.space)
         _require_equal_spaces(envs, name)
-        self.spec = host_spec(name, self._form, self._actions.space, known_spec)
+        self.spec = host_spec(name, self._form, self._actions, known_spec)
         self.num_envs = len(envs)
         self._obs_shape = (self.num_envs, *self._form.shape)
         self._envs, self._owned = list(envs), owned

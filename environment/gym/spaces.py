@@ -13,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec as RegisteredSpec
 
 from kytolly.environment.encoding import Encoding
 from kytolly.environment.faults import EnvironmentFault, display_text
+from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.masks import mask_shape_fault
 from kytolly.environment.gym.stacks import is_stack
 from kytolly.environment.mask import ACTION_MASK
@@ -127,8 +128,8 @@ class ObservationForm:
             return None
         bad = int(np.argmin(np.isfinite(rows).reshape(len(rows), -1).all(axis=1)))
         return bad, EnvironmentFault(
-            f"{self.name} returned an observation{self._entry} with NaN or infinite numbers: "
-            f"{np.array2string(rows[bad], threshold=20)}."
+            f"{self.name} returned an observation{self._entry} with NaN or infinite numbers, "
+            f"expected finite ones: {np.array2string(rows[bad], threshold=20)}."
         )
 
     def _cast(self, values: np.ndarray) -> np.ndarray:
@@ -316,7 +317,7 @@ def observation_form(
 def host_spec(
     name: str,
     form: ObservationForm | DictForm,
-    action: ActionSpace,
+    actions: ActionForm,
     known_spec: RegisteredSpec | None,
 ) -> EnvSpec:
     """The spec of an environment, with the limit and threshold that Gymnasium knows, if any."""
@@ -326,7 +327,7 @@ def host_spec(
     return EnvSpec(
         name,
         form.spec,
-        action,
+        actions.space,
         limit,
         None if threshold is None else float(threshold),
         grids=form.grids,
@@ -334,6 +335,7 @@ def host_spec(
         frame_stack=form.frame_stack,
         clips_rewards=form.clips_rewards,
         is_stacked=known_spec is not None and any(map(is_stack, known_spec.additional_wrappers)),
+        action_encoding=actions.encoding,
     )
 
 

@@ -97,7 +97,7 @@ class HostVector:
         self.given: GymEnv | Replaceable | None = vector
         self.restarts = None if self.processes is None else self.processes.restarts
         self.has_dummy_steps = bool(self._mode is AutoresetMode.NEXT_STEP or self.restarts)
-        self.spec = host_spec(name, self._form, self._actions.space, known_spec)
+        self.spec = host_spec(name, self._form, self._actions, known_spec)
         self.num_envs = env.num_envs
         self._env: Any = env
         self._owned, self._timeout, self._broken = owned, timeout_seconds, False

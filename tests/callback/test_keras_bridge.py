@@ -1,5 +1,6 @@
 import csv
 import math
+import warnings
 
 import keras
 import numpy as np
@@ -221,3 +222,19 @@ def test_as_callbacks_keeps_the_order_and_joins_those_of_keras():
 def test_as_callbacks_names_what_it_cannot_take(cb, words):
     with pytest.raises(TypeError, match=words):
         as_callbacks(cb)
+
+
+class Mistaken(Ours):
+    def on_evalution(self, state):
+        pass
+
+    def on_evaluation(self, state):
+        pass
+
+
+def test_methods_that_nothing_calls_are_named():
+    with pytest.warns(UserWarning, match="Mistaken has a method on_evalution, .* 'on_evaluation'"):
+        as_callbacks([Mistaken()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        as_callbacks([Ours(), Recorder()])

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from kytolly.callback.base import notify
-from kytolly.callback.training_warnings import MIN_ROWS, TREND, TrainingWarnings
+from kytolly.callback.training_warnings import MIN_ROWS, STAYS, TREND, TrainingWarnings
 from kytolly.config.c51 import C51Config
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.supervised import SupervisedState, TaskEvaluation
@@ -62,16 +62,20 @@ def test_settings_that_change_nothing_are_named(settings, said):
 def test_a_jump_of_the_loss_is_said_once():
     usual = [metrics_row(loss=0.1)] * MIN_ROWS
     assert said(started(), [*usual, metrics_row(loss=0.99)]) == []
-    found = said(started(), [*usual, metrics_row(loss=1.01), metrics_row(loss=50.0)])
+    high, low = metrics_row(loss=1.01), metrics_row(loss=0.99)
+    found = said(started(), [*usual, high, high, high, *[metrics_row(loss=50.0)] * 5])
     assert len(found) == 1
-    assert "loss is 1.01 after 600 env steps" in found[0] and "median 0.1" in found[0]
-    assert said(started(), [metrics_row(loss=0.1), metrics_row(loss=9.0)]) == []  # too early
+    assert "loss is 1.01 after 800 env steps" in found[0] and "median 0.1" in found[0]
+    assert said(started(), [metrics_row(loss=0.1), *[metrics_row(loss=9.0)] * 2]) == []  # too early
+    assert said(started(), [*usual, high, high, low, high, high, low]) == []  # does not stay
 
 
 def test_of_a_policy_gradient_the_loss_of_the_values_counts():
     rows = [metrics_row(loss=0.001, value_loss=2.0)] * MIN_ROWS
     assert said(started(), [*rows, metrics_row(loss=-5.0, value_loss=3.0)]) == []
-    assert "value_loss is 30" in said(started(), [*rows, metrics_row(value_loss=30.0)])[0]
+    assert (
+        "value_loss is 30" in said(started(), [*rows, *[metrics_row(value_loss=30.0)] * STAYS])[0]
+    )
 
 
 @pytest.mark.parametrize("idle, count", [(0.4, 0), (0.6, 1)])
@@ -141,7 +145,7 @@ def test_texts_that_are_learned_by_heart_are_said():
 
 def test_a_warning_is_of_the_users_line():
     """Not of contextlib, through which hooks are called."""
-    rows = [*[metrics_row(loss=0.1)] * MIN_ROWS, metrics_row(loss=5.0)]
+    rows = [*[metrics_row(loss=0.1)] * MIN_ROWS, *[metrics_row(loss=5.0)] * STAYS]
     watcher = started()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -152,8 +156,8 @@ def test_a_warning_is_of_the_users_line():
 
 def test_a_resumed_run_says_nothing_twice():
     first = started()
-    rows = [*[metrics_row(loss=0.1)] * MIN_ROWS, metrics_row(loss=5.0)]
+    rows = [*[metrics_row(loss=0.1)] * MIN_ROWS, *[metrics_row(loss=5.0)] * STAYS]
     assert len(said(first, rows)) == 1
     second = started()
     second.set_state(make_state(None), first.get_state())
-    assert said(second, [metrics_row(loss=9.0)]) == []
+    assert said(second, [metrics_row(loss=9.0)] * STAYS) == []

@@ -11,6 +11,7 @@ from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_agent
 from kytolly.config.dqn import DQNConfig
 from kytolly.config.ppo import PPOConfig
+from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.spaces import observation_form
 from kytolly.environment.saved_spec import spec_from_dict
@@ -190,6 +191,91 @@ def test_a_loaded_agent_takes_what_its_environment_returns(make, tmp_path):
             *(agent.action_probabilities(obs) for agent in agents), rtol=1e-5
         )
     assert agents[0].env_spec.encodings == agents[1].env_spec.encodings != ()
+
+
+ACTIONS = {
+    "from 5": spaces.Discrete(3, start=5),
+    "from -1": NUMBER,
+    "numbers": SPACES["numbers"],
+    "table": spaces.MultiDiscrete([[2, 3], [4, 2]], start=[[0, 7], [1, 0]]),
+    "bits": spaces.MultiBinary((2, 2)),
+    "matrix": spaces.Box(-1.0, np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], np.float32)),
+    "scalar": spaces.Box(3.0, 4.0, ()),
+    "plain": spaces.Discrete(3),
+    "vector": spaces.Box(-1.0, 1.0, (2,)),
+}
+
+
+@pytest.mark.parametrize("kind", ACTIONS)
+@pytest.mark.filterwarnings("ignore:.*Casting input x to numpy array")
+def test_actions_are_those_of_the_environments_space(kind):
+    env, space = Shows(spaces.Box(-1.0, 1.0, (2,))), ACTIONS[kind]
+    env.action_space = space
+    spec = make_host_env(env).spec
+    plain = yaml.safe_load(yaml.safe_dump(spec_to_dict(spec)))
+    assert spec_from_dict(spec.name, plain).action_encoding == spec.action_encoding
+    agent = make_agent(PPOConfig(hidden_units=(8,)), spec_from_dict(spec.name, plain))
+    obs = np.random.default_rng(0).uniform(-1.0, 1.0, (50, 2)).astype(np.float32)
+    drawn = agent.act(obs, deterministic=False, seed=1)
+    assert all(space.contains(action) for action in drawn)
+    one = agent.act(obs[0], deterministic=False, seed=1)
+    assert space.contains(one) and isinstance(one, int) == isinstance(space, spaces.Discrete)
+    chances = agent.log_prob(obs, drawn)
+    assert agent.log_prob(obs[7], drawn[7]) == pytest.approx(chances[7], rel=1e-5)
+    if not isinstance(space, spaces.Box):
+        greedy = agent.act(obs)
+        assert np.all(agent.log_prob(obs, greedy) >= chances - 1e-6)
+        # The way that an environment of training takes: numbers from 0 through an `ActionForm`.
+        encoding = spec.action_encoding
+        numbers = greedy if encoding is None else encoding.numbers(greedy)
+        np.testing.assert_array_equal(ActionForm(space, "name").batch(numbers), greedy)
+        assert numbers.min() >= 0 and numbers.ndim == 1 + (not isinstance(space, spaces.Discrete))
+
+
+def test_an_agent_of_action_values_counts_as_its_environment_does():
+    env = Shows(spaces.Box(-1.0, 1.0, (2,)))
+    env.action_space = spaces.Discrete(4, start=-2)
+    agent = make_agent(DQNConfig(hidden_units=(8,)), make_host_env(env).spec)
+    obs = np.random.default_rng(0).uniform(-1.0, 1.0, (50, 2)).astype(np.float32)
+    assert agent.act(obs).tolist() == (agent.q_values(obs).argmax(axis=-1) - 2).tolist()
+    assert {agent.act(obs[0], deterministic=False) for _ in range(300)} <= {-2, -1, 0, 1}
+
+
+@pytest.mark.parametrize("altered", [{"starts": [1]}, {"shape": [2]}, {"shape": "x"}])
+def test_an_altered_form_of_actions_is_refused(altered):
+    env = Shows(NUMBER)
+    env.action_space = ACTIONS["table"]
+    plain = yaml.safe_load(yaml.safe_dump(spec_to_dict(make_host_env(env).spec)))
+    plain["action"] |= altered
+    with pytest.raises(ValueError, match="cannot be read"):
+        spec_from_dict("name", plain)
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "hint"),
+    [
+        ("number", 1.0, "As the environment shows it, it is an integer from -1 to 1"),
+        ("numbers", [5.0, 0.0], r"it is integers from \[5, 0\] to \[6, 2\]"),
+    ],
+)
+def test_numbers_of_the_wrong_kind_are_told_what_the_environment_shows(kind, given, hint):
+    agent = make_agent(DQNConfig(hidden_units=(8,)), make_host_env(Shows(SPACES[kind])).spec)
+    with pytest.raises(ValueError, match=hint):
+        agent.act(given)
+
+
+@pytest.mark.parametrize(
+    ("space", "hint"),
+    [
+        ({"observation": NUMBER}, r"Give \{'observation': obs, 'action_mask': mask\}"),
+        ({"place": NUMBER, "x": NUMBER}, r"Give \{\*\*obs, 'action_mask': mask\}"),
+    ],
+)
+def test_who_forgets_the_mask_is_told_where_it_belongs(space, hint):
+    shown = spaces.Dict({**space, "action_mask": spaces.MultiBinary(2)})
+    agent = make_agent(DQNConfig(hidden_units=(8,)), make_host_env(Shows(shown), masks=True).spec)
+    with pytest.raises(ValueError, match=hint):
+        agent.act(dict.fromkeys(space, 0))
 
 
 @pytest.mark.parametrize("number", [-2, 2, 10**12])

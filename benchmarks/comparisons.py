@@ -251,8 +251,8 @@ SWITCHES = {
     "C51": ("--algorithm", "c51"),
     "QR-DQN": ("--algorithm", "qr-dqn"),
     "IQN": ("--algorithm", "iqn"),
-    "Rainbow, 21 atoms": ("--algorithm", "rainbow", "--atoms", "21"),
     "Rainbow": ("--algorithm", "rainbow"),
+    "Rainbow, 51 atoms": ("--algorithm", "rainbow", "--atoms", "51"),
 }
 
 

@@ -49,7 +49,7 @@ OLDER_DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
         **dict.fromkeys(("munchausen", "qr-dqn"), Q_LEARNING | TEMPERATURE),
         "iqn": Q_LEARNING | TEMPERATURE | {"layers_after_level": 1},
         "c51": ATOMS,
-        "rainbow": ATOMS | WITHOUT_EPSILON | {"n_step": 3},
+        "rainbow": ATOMS | WITHOUT_EPSILON | {"n_step": 3, "num_atoms": 51},
         "pqn": {"normalize_observations": False},
         "ppo": ROLLOUTS,
     }

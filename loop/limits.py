@@ -73,7 +73,7 @@ class EpisodeLimit:
         warnings.warn(
             f"An evaluation episode of {self.name} did not end within {self.env_steps:,} env steps "
             f"and was cut there{rest}. Give the environment a time limit (max_episode_steps, or "
-            "Gymnasium's TimeLimit).",
+            "Gymnasium's TimeLimit), also where it ends its episodes itself, but later.",
             stacklevel=2,
         )
 

@@ -6,7 +6,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
@@ -47,6 +47,13 @@ def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Mod
             "inference: its statistics stay those of the beginning, because others would change "
             "the probabilities between acting and learning. Take LayerNormalization, or set "
             "normalize_observations and use a model.normalization.RunningNormalization.",
+            stacklevel=2,
+        )
+    has_logits = policy.has_value and not env_spec.has_numbers_as_actions
+    if has_logits and cfg.memory is None and are_shares(network(zero_observations(env_spec))[0]):
+        warnings.warn(
+            f"the model {network.name!r} gives probabilities of actions, expected logits, of which "
+            f"{cfg.algorithm} takes the softmax itself: leave it out of the last layer.",
             stacklevel=2,
         )
     if cfg.normalize_observations and not hasattr(network, "update_statistics"):
@@ -113,9 +120,8 @@ def require_savable(network: keras.Model) -> None:
 def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> None:
     """Build a network by calling it once; ValueError if its outputs are not what is learned."""
     obs_spec = without_mask(env_spec.obs)
-    obs = tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), obs_spec)
     try:
-        output = network(obs)
+        output = network(zero_observations(env_spec))
     except Exception as error:
         shapes = tf.nest.map_structure(lambda spec: tuple(spec.shape), obs_spec)
         dtypes = tf.nest.map_structure(lambda spec: spec.dtype.name, obs_spec)
@@ -155,6 +161,18 @@ def check_network(network: keras.Model, cfg: RunConfig, env_spec: EnvSpec) -> No
             f"The model {network.name!r} returns shape {output_shapes} for 2 observations, "
             f"expected {expected}"
         )
+
+
+def zero_observations(env_spec: EnvSpec) -> Any:
+    """Two observations of zeros, as a network gets them."""
+    obs_spec = without_mask(env_spec.obs)
+    return tf.nest.map_structure(lambda spec: tf.zeros([2, *spec.shape], spec.dtype), obs_spec)
+
+
+def are_shares(params: tf.Tensor) -> bool:
+    """True where each row's numbers look like a softmax of several: they sum to 1."""
+    rows = tf.cast(params, tf.float32).numpy()
+    return rows.shape[-1] > 1 and rows.min() >= 0.0 and abs(rows.sum(axis=-1) - 1.0).max() < 1e-4
 
 
 def _first_sentence(error: str | Exception) -> str:

@@ -1,0 +1,58 @@
+"""Networks of the user: what fits, but would learn nothing, and what is no network yet."""
+
+import warnings
+
+import keras
+import pytest
+
+from kytolly import DQNConfig, PPOConfig
+from kytolly.agent.make_agent import make_agent
+from kytolly.environment.tensor.cartpole import CartPole
+from kytolly.environment.tensor.pendulum import Pendulum
+
+
+def actor_critic(activation, outputs=2, inputs=4):
+    obs = keras.Input((inputs,))
+    return keras.Model(
+        obs, (keras.layers.Dense(outputs, activation)(obs), keras.layers.Dense(1)(obs))
+    )
+
+
+def said(cfg, spec, model):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        make_agent(cfg, spec, model)
+    return [str(one.message) for one in found if one.category is UserWarning]
+
+
+def test_probabilities_in_place_of_logits_are_named():
+    (text,) = said(PPOConfig(), CartPole().spec, actor_critic("softmax"))
+    assert "gives probabilities of actions, expected logits" in text
+    for activation in (None, "relu"):
+        assert said(PPOConfig(), CartPole().spec, actor_critic(activation)) == []
+    values = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2, "softmax")])
+    assert said(DQNConfig(), CartPole().spec, values) == []
+    assert said(PPOConfig(), Pendulum().spec, actor_critic("softmax", 2, 3)) == []
+
+
+@keras.saving.register_keras_serializable()
+class Sized(keras.Model):
+    def __init__(self, units):
+        super().__init__()
+        self.dense = keras.layers.Dense(units)
+
+    def call(self, obs):
+        return self.dense(obs)
+
+
+def test_a_class_in_place_of_a_model_is_named():
+    with pytest.raises(Exception) as refusal:
+        make_agent(DQNConfig(), CartPole().spec, Sized)
+    (note,) = refusal.value.__notes__
+    assert "model is the class Sized" in note and "Give an instance, Sized(...)" in note
+
+
+def test_an_error_of_a_function_that_makes_a_model_gets_no_note():
+    with pytest.raises(ZeroDivisionError) as refusal:
+        make_agent(DQNConfig(), CartPole().spec, lambda spec: 1 / 0)
+    assert not hasattr(refusal.value, "__notes__")

@@ -61,7 +61,7 @@ def jumped_loss(state: TrainState, name: str, value: float, usual: float, jump: 
     rate = state.metrics.get("learning_rate", math.nan)
     return (
         f"{name} is {value:.3g} after {state.progress:,} {state.units}, more than "
-        f"{jump:g} times its running median {usual:.3g}, and stays there. If returns fall, lower "
+        f"{jump:g} times its running median {usual:.3g}, and stays there. Lower "
         f"learning_rate (now {rate:.3g}) or max_grad_norm, or set warmup_ratio."
     )
 

@@ -21,7 +21,7 @@ TrendPoint: TypeAlias = tuple[float, float, float, bool]
 JUMP = 10.0  # times the running median
 WINDOW = 20  # rows of the running median
 MIN_ROWS = 5  # rows before a jump can be seen
-STAYS = 3  # rows in turn, after which a jump is no single surprise
+STAYS = 6  # rows in turn, after which a jump is no single surprise
 DETAILS = {  # settings that change nothing without another
     "noisy": ("noise_scale",),
     "prioritized": ("priority_exponent", "importance_exponent"),
@@ -66,6 +66,7 @@ class TrainingWarnings(Callback):
     def __init__(self):
         self._said: list[str] = []
         self._losses, self._jumps = [], 0  # losses of the last rows; rows in turn that jumped
+        self._returns: list[float] = []  # of training, in the last rows that have one
         self._trend: list[TrendPoint] = []  # of the last evaluations
         self._sum = [0.0, 0.0]  # of the losses since the last evaluation, and how many they are
         self._rare: RareMetrics | None = None
@@ -74,8 +75,7 @@ class TrainingWarnings(Callback):
     def on_train_begin(self, state: TrainState) -> None:
         """Forget an earlier run."""
         self.__init__()
-        self._updates = state.updates
-        self._env_steps = state.env_steps
+        self._updates, self._env_steps = state.updates, state.env_steps
         self._look_at_settings(state.config)
 
     def on_log(self, state: TrainState) -> None:
@@ -113,22 +113,21 @@ class TrainingWarnings(Callback):
         self._sum = list(saved.get("sum", self._sum))  # older runs have neither
 
     def _look_at_settings(self, cfg: RunConfig | SupervisedConfig) -> None:
-        values = {field.name: getattr(cfg, field.name) for field in dataclasses.fields(cfg)}
-        given = {f.name for f in dataclasses.fields(cfg) if values[f.name] != f.default}
+        given = {f.name for f in dataclasses.fields(cfg) if getattr(cfg, f.name) != f.default}
 
         def is_on(switch: str) -> bool:
             if switch == "network impala":
-                return str(values.get("network")).endswith("impala")
+                return str(getattr(cfg, "network", "")).endswith("impala")
             return bool(getattr(cfg, switch, False)) or switch == cfg.algorithm
 
         idle = {name: s for s, names in DETAILS.items() if not is_on(s) for name in names}
         for name in filter(given.__contains__, idle):
             why = f"changes nothing without {idle[name]}: set that, or leave {name} out."
-            self._say(name, f"{name} is {values[name]}, and {why}")
+            self._say(name, f"{name} is {getattr(cfg, name)}, and {why}")
         idle = {name: s for s, names in WITHOUT_EFFECT.items() if is_on(s) for name in names}
         for name in filter(given.__contains__, idle):
             why = f"changes nothing with {idle[name]}: leave it out."
-            self._say(name, f"{name} is {values[name]}, and {why}")
+            self._say(name, f"{name} is {getattr(cfg, name)}, and {why}")
 
     def _look_at_loss(self, state: TrainState) -> None:
         # The loss of a policy gradient passes 0 and says nothing; its values' loss does.
@@ -138,7 +137,10 @@ class TrainingWarnings(Callback):
             return
         usual = statistics.median(self._losses) if len(self._losses) >= MIN_ROWS else math.inf
         self._jumps = self._jumps + 1 if value > JUMP * usual > 0 else 0
-        if self._jumps == STAYS:
+        returns = [*self._returns, state.metrics.get("episode_return", math.nan)]
+        self._returns = [one for one in returns if math.isfinite(one)][-WINDOW:]
+        rises = self._returns and self._returns[-1] > statistics.median(self._returns)
+        if self._jumps >= STAYS and not rises:  # of rewards found anew, losses rise too
             from kytolly.callback.diagnoses import jumped_loss
 
             self._say("loss", jumped_loss(state, name, value, usual, JUMP))
@@ -170,8 +172,7 @@ class StopOnNonFinite(Callback):
 
     def on_train_begin(self, state: TrainState) -> None:
         """Count updates from here."""
-        self.stop_reason = None
-        self._updates = state.updates
+        self.stop_reason, self._updates = None, state.updates
 
     def on_log(self, state: TrainState) -> None:
         """Look at the newest metrics."""

@@ -87,8 +87,7 @@ class EnvSpec(NamedTuple):
     @property
     def has_images(self) -> bool:
         """True where the observation, or an entry, has three axes: an image or a grid."""
-        entries = self.obs.values() if isinstance(self.obs, dict) else [self.obs]
-        return any(len(entry.shape) > 2 for entry in entries)
+        return any(len(entry.shape) > 2 for entry in tf.nest.flatten(self.obs))
 
     @property
     def has_states(self) -> bool:

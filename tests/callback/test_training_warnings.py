@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import re
 import warnings
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kytolly.callback.base import notify
-from kytolly.callback.training_warnings import MIN_ROWS, STAYS, TREND, TrainingWarnings
+from kytolly.callback.training_warnings import STAYS, TREND, WINDOW, TrainingWarnings
 from kytolly.config.c51 import C51Config
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.supervised import SupervisedState, TaskEvaluation
@@ -59,19 +60,27 @@ def test_settings_that_change_nothing_are_named(settings, said):
     assert all(re.match(text, str(one.message)) for one, text in zip(found, said, strict=True))
 
 
-def test_a_jump_of_the_loss_is_said_once():
-    usual = [metrics_row(loss=0.1)] * MIN_ROWS
-    assert said(started(), [*usual, metrics_row(loss=0.99)]) == []
-    high, low = metrics_row(loss=1.01), metrics_row(loss=0.99)
-    found = said(started(), [*usual, high, high, high, *[metrics_row(loss=50.0)] * 5])
+def test_a_jump_of_the_loss_that_stays_is_said_once():
+    def rows(loss, count=STAYS, **more):
+        return [metrics_row(loss=loss, **more)] * count
+
+    usual = rows(0.1, WINDOW)
+    assert said(started(), [*usual, *rows(0.99)]) == []
+    found = said(started(), [*usual, *rows(1.01), *rows(50.0)])
     assert len(found) == 1
-    assert "loss is 1.01 after 800 env steps" in found[0] and "median 0.1" in found[0]
-    assert said(started(), [metrics_row(loss=0.1), *[metrics_row(loss=9.0)] * 2]) == []  # too early
-    assert said(started(), [*usual, high, high, low, high, high, low]) == []  # does not stay
+    assert "loss is 1.01 after 2,600 env steps" in found[0] and "median 0.1" in found[0]
+    assert said(started(), [*rows(0.1, 1), *rows(9.0, STAYS - 1)]) == []  # too early
+    short = rows(1.01, STAYS - 1)
+    assert said(started(), [*usual, *short, *rows(0.99, 1), *short]) == []  # does not stay
+    # Of rewards that are found losses rise, and returns with them.
+    usual = rows(0.1, WINDOW, episode_return=20.0)
+    assert said(started(), [*usual, *rows(1.01, episode_return=30.0)]) == []
+    for other in (10.0, math.nan):  # or no episode has ended
+        assert len(said(started(), [*usual, *rows(1.01, episode_return=other)])) == 1
 
 
 def test_of_a_policy_gradient_the_loss_of_the_values_counts():
-    rows = [metrics_row(loss=0.001, value_loss=2.0)] * MIN_ROWS
+    rows = [metrics_row(loss=0.001, value_loss=2.0)] * WINDOW
     assert said(started(), [*rows, metrics_row(loss=-5.0, value_loss=3.0)]) == []
     assert (
         "value_loss is 30" in said(started(), [*rows, *[metrics_row(value_loss=30.0)] * STAYS])[0]
@@ -145,7 +154,7 @@ def test_texts_that_are_learned_by_heart_are_said():
 
 def test_a_warning_is_of_the_users_line():
     """Not of contextlib, through which hooks are called."""
-    rows = [*[metrics_row(loss=0.1)] * MIN_ROWS, *[metrics_row(loss=5.0)] * STAYS]
+    rows = [*[metrics_row(loss=0.1)] * WINDOW, *[metrics_row(loss=5.0)] * STAYS]
     watcher = started()
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
@@ -156,7 +165,7 @@ def test_a_warning_is_of_the_users_line():
 
 def test_a_resumed_run_says_nothing_twice():
     first = started()
-    rows = [*[metrics_row(loss=0.1)] * MIN_ROWS, *[metrics_row(loss=5.0)] * STAYS]
+    rows = [*[metrics_row(loss=0.1)] * WINDOW, *[metrics_row(loss=5.0)] * STAYS]
     assert len(said(first, rows)) == 1
     second = started()
     second.set_state(make_state(None), first.get_state())

@@ -14,8 +14,8 @@ from kytolly.model.matmul_conv2d import MatmulConv2D, MatmulGradientConv2D
 class NatureCNN(keras.layers.Layer):
     """Features of an image: [B, H, W, C] uint8 or float -> [B, features].
 
-    Integer images are divided by 255. Images smaller than 36 pixels a side keep their resolution
-    longer (stride 1, padding), so that small games work too.
+    Integer images are divided by 255. A side of less than 36 pixels keeps its resolution longer
+    (stride 1; the image is then padded), so that small games work too.
 
     Args:
         channels_first: Images are [B, C, H, W], or stacks [B, T, H, W, C] of images, whose last
@@ -54,8 +54,8 @@ class NatureCNN(keras.layers.Layer):
     def build(self, input_shape):
         self.require_image(input_shape)
         shape = self.channels_last(input_shape)
-        for filters, kernel, stride, padding in self.plan(shape):
-            layer = self.convolution(filters, kernel, stride, padding)
+        for filters, kernel, strides, padding in self.plan(shape):
+            layer = self.convolution(filters, kernel, strides, padding)
             layer.build(shape)
             shape = layer.compute_output_shape(shape)
             self.convolutions.append(layer)
@@ -65,17 +65,24 @@ class NatureCNN(keras.layers.Layer):
         self.built = True
 
     def plan(self, shape):
-        """Filters, kernel, stride and padding of each convolution of [B, H, W, C]."""
-        if min(shape[1:3]) >= 36:
-            return [(*layer, "valid") for layer in self.LAYERS]
-        return [(filters, min(kernel, 3), 1, "same") for filters, kernel, _ in self.LAYERS]
+        """Filters, [2] kernel, [2] strides and padding of each convolution of [B, H, W, C]."""
+        long = [side >= 36 for side in shape[1:3]]
+        return [
+            (
+                filters,
+                tuple(kernel if is_long else min(kernel, 3) for is_long in long),
+                tuple(stride if is_long else 1 for is_long in long),
+                "valid" if all(long) else "same",
+            )
+            for filters, kernel, stride in self.LAYERS
+        ]
 
-    def convolution(self, filters: int, kernel, stride, padding):
+    def convolution(self, filters: int, kernel, strides, padding):
         """One layer; where a norm follows, the ReLU comes after that."""
         return self.convolution_type(
             filters,
             kernel,
-            stride,
+            strides,
             padding=padding,
             activation=None if self.layer_norm else "relu",
             kernel_initializer="he_normal" if self.layer_norm else "glorot_uniform",
@@ -84,9 +91,11 @@ class NatureCNN(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         shape = self.channels_last(input_shape)
         size = shape[1:3]
-        for _, kernel, stride, padding in self.plan(shape):
-            lost = kernel - 1 if padding == "valid" else 0
-            size = [(side - lost - 1) // stride + 1 for side in size]
+        for _, kernel, strides, padding in self.plan(shape):
+            lost = kernel if padding == "valid" else (1, 1)
+            size = [
+                (side - k) // step + 1 for side, k, step in zip(size, lost, strides, strict=True)
+            ]
         return (input_shape[0], size[0] * size[1] * self.LAYERS[-1][0])
 
     def call(self, obs):
@@ -130,8 +139,8 @@ class GridCNN(NatureCNN):
 
     def plan(self, shape):
         """As in the parent."""
-        valid = self.layer_norm and min(shape[1:3]) >= 3
-        return [(*layer, "valid" if valid else "same") for layer in self.LAYERS]
+        padding = "valid" if self.layer_norm and min(shape[1:3]) >= 3 else "same"
+        return [(n, (size, size), (step, step), padding) for n, size, step in self.LAYERS]
 
 
 @keras.saving.register_keras_serializable(package="kytolly")

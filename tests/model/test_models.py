@@ -23,6 +23,7 @@ MODELS = {
     "impala": (lambda: DQNMLP(3, (8,), ImpalaCNN(width=2)), (21, 30, 4)),
     "impala pooled": (lambda: DuelingMLP(3, (8,), ImpalaCNN(False, 1, 2, True)), (36, 36, 4)),
     "small cnn": (lambda: DuelingMLP(3, (8,), NatureCNN()), (10, 10, 4)),
+    "narrow cnn": (lambda: DQNMLP(3, (8,), NatureCNN()), (40, 7, 3)),
     "channels first": (lambda: DQNMLP(3, (8,), NatureCNN(channels_first=True)), (4, 84, 84)),
     "grid": (lambda: DuelingMLP(3, (8,), GridCNN()), (10, 10, 4)),
     "grid first": (lambda: DQNMLP(3, (8,), GridCNN(channels_first=True)), (4, 10, 10)),
@@ -92,6 +93,23 @@ def test_a_stack_of_color_images_has_the_channels_of_all():
     images = np.random.default_rng(0).integers(0, 255, (2, 3, 40, 44, 3)).astype(np.uint8)
     assert torso(images).shape == (2, torso.compute_output_shape(images.shape)[1])
     assert torso.convolutions[0].kernel.shape == (8, 8, 9, 32)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "size"),
+    [
+        (NatureCNN, (200, 10, 3), (25, 10)),  # 200 by strides of 4 and 2
+        (NatureCNN, (10, 201, 3), (10, 26)),  # a last stride reaches into the padding
+        (NatureCNN, (36, 36, 1), (1, 1)),
+        (NatureCNN, (35, 35, 1), (35, 35)),
+        (SmallCNN, (72, 12, 3), (6, 12)),  # 72 by strides of 6 and 2
+    ],
+)
+def test_a_long_side_is_taken_in_steps_and_a_short_one_is_not(kind, shape, size):
+    torso = kind()
+    features = torso(observations(shape, 2))
+    assert features.shape == (2, size[0] * size[1] * kind.LAYERS[-1][0])
+    assert torso.compute_output_shape((2, *shape)) == features.shape
 
 
 def test_a_grid_keeps_its_numbers():

@@ -65,8 +65,7 @@ class TrainingWarnings(Callback):
 
     def __init__(self):
         self._said: list[str] = []
-        self._losses, self._jumps = [], 0  # losses of the last rows; rows in turn that jumped
-        self._returns: list[float] = []  # of training, in the last rows that have one
+        self._losses, self._returns, self._jumps = [], [], 0  # of the last rows; jumps in turn
         self._trend: list[TrendPoint] = []  # of the last evaluations
         self._sum = [0.0, 0.0]  # of the losses since the last evaluation, and how many they are
         self._rare: RareMetrics | None = None

@@ -100,7 +100,7 @@ def action_encoding_from_dict(values: Mapping[str, Any]) -> Encoding | None:
     if "shape" not in values:
         return None
     space = action_from_dict(values)
-    counts = () if isinstance(space, Box) else tuple(getattr(space, "counts", space[:1]))
+    counts = (space.count,) if isinstance(space, Discrete) else getattr(space, "counts", ())
     shape, starts = (tuple(map(operator.index, values[name])) for name in ("shape", "starts"))
     numbers = len(counts or values["low"])
     if math.prod(shape) != numbers or len(starts) != len(counts):

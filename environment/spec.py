@@ -139,6 +139,7 @@ class TensorEnvironment(Protocol):
 
     def step(self, state: Any, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
         """Next state, reward and end after an `action` that fits `spec.action`."""
+        ...
 
 
 def spec_to_dict(env_spec: EnvSpec) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def spec_to_dict(env_spec: EnvSpec) -> dict[str, Any]:
     action, form = action_to_dict(env_spec.action), env_spec.action_encoding
     if form is not None:
         action |= {"shape": list(form.shape), "starts": list(form.starts)}
-    data = {"observation": observation_to_dict(env_spec.obs), "action": action}
+    data: dict[str, Any] = {"observation": observation_to_dict(env_spec.obs), "action": action}
     encodings = {
         name: {part: list(value) for part, value in encoding._asdict().items()}
         for name, encoding in env_spec.encodings

@@ -73,7 +73,7 @@ def test_record_says_how_far_it_is_while_an_episode_lasts(capsys, monkeypatch):
 
 @pytest.mark.parametrize("command", ["record", "watch"])
 def test_ctrl_c_ends_cleanly(command, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(LoadedAgent, "act", interrupt)
+    monkeypatch.setattr(LoadedAgent, "host_action", interrupt)
     assert entry.main([command, RUN, *SHORT]) == 130
     assert "kytolly: interrupted. " in capsys.readouterr().err
     assert not list(tmp_path.iterdir())  # no half of a video

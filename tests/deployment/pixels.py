@@ -43,5 +43,8 @@ def pixel_agent(action=1):
     """What plays as a `LoadedAgent` of `Pixels` does, always the same."""
     spec = EnvSpec("Pixels", tf.TensorSpec([1], tf.float32), Discrete(2))
     return types.SimpleNamespace(
-        act=lambda obs: np.full(len(obs), action), obs_spec=spec.obs, env_spec=spec, env_name="P"
+        host_action=lambda obs: np.full(len(obs), action),
+        obs_spec=spec.obs,
+        env_spec=spec,
+        env_name="P",
     )

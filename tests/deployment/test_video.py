@@ -102,7 +102,10 @@ def test_a_masked_agent_sees_the_masks(source):
         "observation": tf.TensorSpec([3], tf.float32),
     }
     agent = types.SimpleNamespace(
-        act=act, obs_spec=entries, env_spec=EnvSpec("Masked", entries, Discrete(4)), env_name="M"
+        host_action=act,
+        obs_spec=entries,
+        env_spec=EnvSpec("Masked", entries, Discrete(4)),
+        env_name="M",
     )
     list(play_episodes(agent, Masked(source), 2, 3, lambda: None))
     assert len(seen) > 3

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import tempfile
 import warnings
-from collections.abc import Callable
 from typing import Any, cast
 
 import keras
@@ -33,11 +33,12 @@ def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Mod
             "one from an EnvSpec."
         )
     if cfg.memory is None:
-        network = model if isinstance(model, keras.Model) else made_by(model, env_spec)
+        network = made_of(model, env_spec)
     else:
         from kytolly.agent.sequences import custom_memory_network
 
-        network = custom_memory_network(model, cfg, env_spec)
+        make = functools.partial(made_of, model)
+        network = custom_memory_network(make, cfg, env_spec)
     check_network(network, cfg, env_spec)
     policy = part(cfg.algorithm, "policy")
     layers = network._flatten_layers()
@@ -67,8 +68,10 @@ def custom_network(model: Model, cfg: RunConfig, env_spec: EnvSpec) -> keras.Mod
     return network
 
 
-def made_by(model: Callable[[EnvSpec], keras.Model], env_spec: EnvSpec) -> keras.Model:
-    """The network that a function, or a class, makes of a spec."""
+def made_of(model: Model, env_spec: EnvSpec) -> keras.Model:
+    """The model, or what a function, or a class, makes of a spec."""
+    if isinstance(model, keras.Model):
+        return model
     try:
         return model(env_spec)
     except Exception as error:

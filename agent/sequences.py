@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -188,15 +189,17 @@ class SequenceMemory:
         return SEQUENCES[cfg.sequence_kind].for_config(cfg, env_spec, noise)
 
 
-def custom_memory_network(model: Any, cfg: RunConfig, env_spec: EnvSpec) -> keras.Model:
-    """A user's model of one step, or what makes one of the spec without a memory, as a network."""
+def custom_memory_network(
+    make: Callable[[EnvSpec], keras.Model], cfg: RunConfig, env_spec: EnvSpec
+) -> keras.Model:
+    """What gives a user's model of one step for the spec without a memory, as a network."""
     if cfg.memory != "model":
         raise ValueError(
             f"memory is {cfg.memory!r}, and a model was given, which has its own layers, expected "
             "one of one step, (obs, state) -> (outputs, state), and memory='model' with "
             "memory_units, the numbers of its state. Set these, or give no model."
         )
-    made = model if isinstance(model, keras.Model) else model(plain_spec(env_spec))
+    made = make(plain_spec(env_spec))
     if isinstance(made, CustomMemoryNetwork):
         return made
     require_step(made)

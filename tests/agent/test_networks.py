@@ -56,3 +56,9 @@ def test_an_error_of_a_function_that_makes_a_model_gets_no_note():
     with pytest.raises(ZeroDivisionError) as refusal:
         make_agent(DQNConfig(), CartPole().spec, lambda spec: 1 / 0)
     assert not hasattr(refusal.value, "__notes__")
+
+
+def test_a_class_in_place_of_a_model_with_a_memory_is_named_too():
+    with pytest.raises(Exception) as refusal:
+        make_agent(DQNConfig(memory="model", memory_units=3), CartPole().spec, Sized)
+    assert "model is the class Sized" in refusal.value.__notes__[0]

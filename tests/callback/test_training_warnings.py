@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from kytolly.callback.base import notify
-from kytolly.callback.training_warnings import STAYS, TREND, WINDOW, TrainingWarnings
+from kytolly.callback.training_warnings import MIN_ROWS, STAYS, TREND, WINDOW, TrainingWarnings
 from kytolly.config.c51 import C51Config
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.supervised import SupervisedState, TaskEvaluation
@@ -69,7 +69,10 @@ def test_a_jump_of_the_loss_that_stays_is_said_once():
     found = said(started(), [*usual, *rows(1.01), *rows(50.0)])
     assert len(found) == 1
     assert "loss is 1.01 after 2,600 env steps" in found[0] and "median 0.1" in found[0]
-    assert said(started(), [*rows(0.1, 1), *rows(9.0, STAYS - 1)]) == []  # too early
+    assert len(said(started(), [*rows(0.1), *rows(9.0)])) == 1
+    assert said(started(), [*rows(0.1, STAYS - 1), *rows(9.0, WINDOW)]) == []  # too early
+    growing = [rows(15.0**n, 1)[0] for n in range(MIN_ROWS + STAYS)]
+    assert said(started(), growing[:-1]) == [] and len(said(started(), growing)) == 1
     short = rows(1.01, STAYS - 1)
     assert said(started(), [*usual, *short, *rows(0.99, 1), *short]) == []  # does not stay
     # Of rewards that are found losses rise, and returns with them.

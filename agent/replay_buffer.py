@@ -18,7 +18,8 @@ from kytolly.policy.value_learning import n_step_return
 
 if TYPE_CHECKING:
     from kytolly.agent.frame_store import FrameStore
-    from kytolly.agent.reward_scale import LargestReward, ReturnScale
+    from kytolly.agent.largest_reward import LargestReward
+    from kytolly.agent.reward_scale import ReturnScale
     from kytolly.config.dqn import DQNConfig
 
 
@@ -101,11 +102,14 @@ class ReplayBuffer(tf.Module):
     def options(cls, cfg: DQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
         """The arguments that a configuration asks for."""
         scale = None
-        if cfg.reward_scale is None:
-            from kytolly.agent.reward_scale import LargestReward, ReturnScale
+        if cfg.reward_scale is None and cfg.network == "table":
+            from kytolly.agent.largest_reward import LargestReward
 
-            by_reward = cfg.network == "table"
-            scale = LargestReward() if by_reward else ReturnScale(cfg.num_envs, cfg.gamma)
+            scale = LargestReward()
+        elif cfg.reward_scale is None:
+            from kytolly.agent.reward_scale import ReturnScale
+
+            scale = ReturnScale(cfg.num_envs, cfg.gamma)
         return {
             "capacity": cfg.replay_capacity,
             "obs_spec": env_spec.obs,

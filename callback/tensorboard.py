@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,11 +35,10 @@ HISTOGRAM_BUCKETS = 30
 class TensorBoardLog(Callback):
     """Writes `events.*` into the run's folder; the step is what is done of the run.
 
-    Groups: `speed`, `train`, `episode`, `evaluation`, `memory`, `gpu`, `weights`; metrics without
-    another group are in `train`. A metric that is not a number has no point. All metrics of a row
-    are one record: a call for each metric would cost ten times as much. A resumed run cuts off the
-    points after the checkpoint that it continues from. Settings and the newest metrics of several
-    runs are compared in the tab HParams.
+    Groups: `speed`, `train`, `episode`, `evaluation`, `memory`, `gpu`, `weights`; other metrics are
+    in `train`. A metric that is not a number has no point. All metrics of a row are one record: a
+    call for each would cost ten times as much. A resumed run cuts off the points after its
+    checkpoint. Settings and the newest metrics of several runs are compared in the tab HParams.
 
     Args:
         tags: "kytolly", or "sb3" for the tags of Stable-Baselines3.
@@ -56,8 +56,7 @@ class TensorBoardLog(Callback):
         self._row: dict[str, float] = {}  # the newest one that is written
         self._writer: Any = None
         self._gpu: Any = None
-        self._settings: Settings = {}
-        self._written_settings: Settings = {}
+        self._settings, self._written_settings = Settings(), Settings()
 
     def on_train_begin(self, state: TrainState) -> None:
         """Write the settings of a new run; a resumed run writes nothing before its first point."""
@@ -90,7 +89,9 @@ class TensorBoardLog(Callback):
         self._row |= added
         values = scalars(self._points(state, added, state.evaluation.summary()))
         if state.network is not None:
-            values += [histogram(f"weights/{w.path}", np.asarray(w)) for w in state.network.weights]
+            for index, weight in enumerate(state.network.weights):
+                path = re.sub(r"_\d+(?=/)", "", weight.path)  # Keras numbers a process's layers
+                values.append(histogram(f"weights/{index}/{path}", np.asarray(weight)))
         self._write(values, state.progress)
 
     def on_train_end(self, state: TrainState) -> None:
@@ -116,14 +117,13 @@ class TensorBoardLog(Callback):
 
     def _open(self, done: int) -> Any:
         writer: Any = tf.summary.create_file_writer(str(self._run_dir))
-        self._writer = writer
         settings = {name: value for name, value in self._settings.items() if name != "device"}
         with writer.as_default(step=done):  # which flushes at its end
             if settings != self._written_settings:
                 rows = [f"| {name} | {value} |" for name, value in self._settings.items()]
                 tf.summary.text("settings", "\n".join(["| setting | value |", "| - | - |", *rows]))
                 hparams.hparams(self._settings)
-        self._written_settings = settings
+        self._written_settings, self._writer = settings, writer
         return writer
 
     def _write(self, values: Sequence[object], done: int) -> None:

@@ -42,6 +42,7 @@ MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
 TABLE_STEPS = 1  # exact, whoever acted
 LATER_MIDDLE, LATER_FINAL = 0.1, 0.02  # epsilons with norms or noise, if neither is given
 IMAGES = {"n_step": 1, "updates_per_interval": 8}  # more unlearn what images and grids had taught
+SEQUENCES = {"updates_per_interval": 8}  # with a memory more unlearn, too
 MEMORY_STEPS = 16  # of a sequence
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
@@ -110,7 +111,7 @@ class DQNConfig(RunConfig):
     )
     updates_per_interval: _Updates = setting(
         DefaultCount(24),
-        "updates after each train interval; 8 where observations are images or grids",
+        "updates after each train interval; 8 for images, grids and with a memory",
     )
     acting_interval_env_steps: EnvSteps | None = setting(
         None,
@@ -132,7 +133,9 @@ class DQNConfig(RunConfig):
         "are evaluated and saved; 0: the target's, or the online ones with copies; none: 0.1, or 0 "
         "with copies",
     )
-    huber_delta: Annotated[Positive, "reward"] = setting(1.0, "TD error above which loss is linear")
+    huber_delta: Annotated[Positive, "reward"] | None = setting(
+        None, "TD error above which loss is linear; none: 1, or a row's own rewards where above 5"
+    )
     max_grad_norm: Positive | None = setting(
         10.0, "largest norm of the gradient of all weights together; none: any"
     )
@@ -171,8 +174,6 @@ class DQNConfig(RunConfig):
             from kytolly.config.table import check_table
 
             check_table(self)
-            if self.exploration_repeat is None:
-                object.__setattr__(self, "exploration_repeat", 1)
         if isinstance(self.n_step, Default):
             steps = TABLE_STEPS if self.network == "table" else MLP_STEPS
             object.__setattr__(self, "n_step", DefaultCount(steps))
@@ -254,8 +255,8 @@ class DQNConfig(RunConfig):
         table = spec.has_states and can and plain
         fitted: dict[str, Any] = {"network": "table"} if table else {}
         images = spec.has_images
-        if self.memory is None and images:
-            fitted |= {k: v for k, v in IMAGES.items() if isinstance(getattr(self, k), Default)}
+        slower = SEQUENCES if self.memory else IMAGES if images else {}
+        fitted |= {k: v for k, v in slower.items() if isinstance(getattr(self, k), Default)}
         norms = self.layer_norm
         if norms is None:
             norms = self.can_have_norms and not (table or images or self.munchausen)

@@ -19,6 +19,7 @@ Q_LEARNING: dict[str, Any] = {
     "updates_per_interval": 16,
     "n_step": 5,
     "reward_scale": 1.0,
+    "huber_delta": 1.0,
     "target_sync_updates": 200,
     "target_mix": 1.0,
     "cut_at_exploration": False,

@@ -27,7 +27,7 @@ from kytolly.environment.tensor.stepping import (
 )
 from kytolly.loop.columns import Arrays, Columns
 from kytolly.loop.learn import LoopMetrics, learn
-from kytolly.loop.limits import EpisodeLimit, warn_of_time
+from kytolly.loop.limits import EpisodeLimit
 from kytolly.loop.program import Program
 from kytolly.policy.base import ActionReader, greedy_action, with_memory
 from kytolly.policy.batch import Obs, Rollout, present, rollout_spec, with_present
@@ -328,6 +328,8 @@ class DeviceEvaluator:
         returns, lengths = episodes.returns.numpy(), episodes.lengths.numpy()
         late = until < limit and not ended.all()
         if late:
+            from kytolly.loop.late_evaluation import warn_of_time
+
             warn_of_time(name, int(ended.sum()), self.episodes)
             counted = ended if ended.any() else ~ended
             returns, lengths = returns[counted], lengths[counted]

@@ -36,7 +36,7 @@ from kytolly.environment.gym.wrappers import (
 )
 from kytolly.loop.collector import Collector
 from kytolly.loop.host import HostLoop
-from kytolly.loop.limits import EpisodeLimit, warn_of_time
+from kytolly.loop.limits import EpisodeLimit
 
 EVALUATION_ENVS = 8
 
@@ -212,6 +212,8 @@ class HostEvaluator:
             self.limit.warn_of_cut()
         late = bool(quota.any())
         if late:
+            from kytolly.loop.late_evaluation import warn_of_time
+
             warn_of_time(env.spec.name, len(played), self.episodes)
         returns, lengths = np.array(played or now[quota > 0], np.float64).T
         return Evaluation.of_episodes(returns, lengths, late)

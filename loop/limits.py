@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from typing import Any
 
 from kytolly.callback.base import TrainState
 
@@ -89,11 +90,12 @@ def training_step_limit(state: TrainState) -> int:
     return min(STEP_LIMIT, max(MIN_STEP_LIMIT_IN_TRAINING, tenth))
 
 
-def warn_of_time(name: str, ended: int, episodes: int) -> None:
-    """Say that an evaluation had no time to end."""
-    counted = "only those count" if ended else "what they had reached counts"
-    warnings.warn(
-        f"max_wall_seconds cut an evaluation of {name} when {ended} of {episodes} episodes had "
-        f"ended; {counted}.",
-        stacklevel=2,
-    )
+def warn_of_luck(state: TrainState, final: Any, chosen: float) -> None:
+    """Say that the best weights return much less than in the evaluation that chose them."""
+    if not final.cut and final.length_mean < training_step_limit(state):  # else not the same
+        warnings.warn(
+            f"The best weights return {final.return_mean:.1f} in {final.episodes} episodes, and "
+            f"returned {chosen:.1f} when {state.config.evaluation_episodes} chose them, by luck. "
+            "Raise evaluation_episodes, or play the last ones: kytolly.load(run, weights='last').",
+            stacklevel=2,
+        )

@@ -12,12 +12,14 @@ import numpy as np
 
 from kytolly.callback.base import Callback, JsonObject, Outcome, TrainState, notify
 from kytolly.loop.learn import Learner, LoopMetrics
-from kytolly.loop.limits import Clock, OutOfTime
+from kytolly.loop.limits import Clock, OutOfTime, warn_of_luck
 
 if TYPE_CHECKING:
     from kytolly.loop.base import Loop, Report
     from kytolly.loop.recovery import Fault
 
+MEAN = "evaluation_return_mean"
+LUCK = 0.25  # of what evaluations lie apart: less is lost between two seeds of the same weights
 MAX_UNITS_PER_CALL = 2_000  # of the program: Ctrl-C waits for a call, and its cost is small
 
 
@@ -224,7 +226,12 @@ class TrainingSession:
         """The evaluation of the run's best weights, which the network keeps."""
         if self.best_weights is not None:
             self.learner.policy.set_weights(self.best_weights)
-        return (yield Evaluate(self.report, None, self.clock.final_deadline))
+        evaluation = yield Evaluate(self.report, None, self.clock.final_deadline)
+        scores = [row[MEAN] for row in self.history if MEAN in row]
+        fallen = max(scores, default=0.0) - evaluation.score
+        if len(scores) > 2 and fallen > LUCK * (max(scores) - min(scores)):
+            warn_of_luck(self.state, evaluation, max(scores))
+        return evaluation
 
     def _evaluate(self) -> Requests[None]:
         if self.last_evaluation == self.state.progress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -136,22 +135,13 @@ class QNetwork(keras.Model):
 
     def head_outputs(self, obs, training: bool = False, noise=None, wide=None):
         """[B, N] float32 outputs of each of the `output_layers`."""
-        if wide is None:
-            options = noise_option(noise)
-            features = self.features(obs, training, **options)
-            return [
-                keras.ops.cast(head(features, **options), "float32")
-                for head in self.output_layers()
-            ]
-        from kytolly.model.wide_products import wide_outputs
+        if wide is not None:
+            from kytolly.model.wide_products import wide_head_outputs
 
-        if self.torso is not None:
-            obs = self.torso(obs, training=training)
-        features = keras.ops.cast(obs, self.compute_dtype)
-        features = keras.ops.reshape(features, (-1, math.prod(features.shape[1:])))
-        outputs = keras.ops.cast(wide_outputs(features, self.wide_groups(), wide), "float32")
-        ends = list(itertools.accumulate((head.units for head in self.output_layers()), initial=0))
-        return [outputs[:, begin:end] for begin, end in itertools.pairwise(ends)]
+            return wide_head_outputs(self, obs, training, wide)
+        options = noise_option(noise)
+        features, heads = self.features(obs, training, **options), self.output_layers()
+        return [keras.ops.cast(head(features, **options), "float32") for head in heads]
 
     def update_statistics(self, obs):
         """Count the rows of observations into the normalization's statistics, if there are any."""

@@ -6,6 +6,8 @@ is always 1, so its gradient is part of the kernel's.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -124,6 +126,17 @@ def wide_outputs(features, groups: Sequence[Group], matrices: Sequence):
             one[group.outputs] = 1.0
             features = features + ops.cast(one, features.dtype)
     return features[:, : groups[-1].outputs]
+
+
+def wide_head_outputs(network, obs, training: bool, matrices: Sequence):
+    """[B, N] float32 outputs of each of a `QNetwork`'s `output_layers`, from [B, *obs]."""
+    if network.torso is not None:
+        obs = network.torso(obs, training=training)
+    features = ops.cast(obs, network.compute_dtype)
+    features = ops.reshape(features, (-1, math.prod(features.shape[1:])))
+    outputs = ops.cast(wide_outputs(features, network.wide_groups(), matrices), "float32")
+    ends = list(itertools.accumulate((h.units for h in network.output_layers()), initial=0))
+    return [outputs[:, begin:end] for begin, end in itertools.pairwise(ends)]
 
 
 def with_one(features, rows: int):

@@ -21,7 +21,7 @@ class Hyper(NamedTuple):
     max_grad_norm: Number | None = None  # over all weights together; None for any
     # Q-learning
     reward_scale: Number = math.nan
-    huber_delta: Number = math.nan  # in scaled reward units
+    huber_delta: Number | None = math.nan  # in scaled reward units; None: by each row's rewards
     target_mix: Number = math.nan  # online weights' share in a change of the target network
     munchausen_scale: Number = math.nan
     munchausen_lowest: Number = math.nan  # in scaled reward units

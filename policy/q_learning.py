@@ -188,6 +188,8 @@ class QLearningPolicy(Policy):
         network = functools.partial(self.forward, self.noisy(weights, batch, ONLINE))
         levels = self.levels(batch)[0]
         outputs = self.head.outputs(network, batch.obs, levels, training=True)
+        delta = self.head.delta(batch.reward) if hyper.huber_delta is None else hyper.huber_delta
+        hyper = hyper._replace(huber_delta=delta)
         rows = self.head.loss(take_action(outputs, batch.action), levels, target, hyper)
         td_error = rows.target - rows.estimate
         weighted = rows.loss if batch.weight is None else batch.weight * rows.loss
@@ -206,11 +208,7 @@ class QLearningPolicy(Policy):
         super().apply(vector, hyper)
         due = tf.equal(self.updates % self.cfg.target_sync_updates, 0)
         if is_straight():
-            changed = self.changed_target(hyper.target_mix)
-            if self.average_vector is not None:
-                average = self.changed_average(self.average_vector, changed, self.changes)
-                self.average_vector.assign(tf.where(due, average, self.average_vector))
-            self.target_vector.assign(tf.where(due, changed, self.target_vector))
+            self._sync(hyper.target_mix, due)
         else:
             tf.cond(due, lambda: self._sync(hyper.target_mix), lambda: None)
 
@@ -229,16 +227,18 @@ class QLearningPolicy(Policy):
         """As for every policy; a [B] weight of the rows goes before the batch's own."""
         return super()._fit_step(batch if weight is None else batch._replace(weight=weight))
 
-    def _sync(self, mix: Number | None = None) -> None:
-        """Move the target network towards the online one by `target_mix`, on the device.
+    def _sync(self, mix: Number | None = None, due: tf.Tensor | None = None) -> None:
+        """Move the target network towards the online one by `target_mix`, on the device, if due.
 
         The average moves towards the target network.
         """
         changed = self.changed_target(self.hyper.target_mix if mix is None else mix)
-        self.target_vector.assign(changed)
+        vectors = [(self.target_vector, changed)]
         if self.average_vector is not None:
             average = self.changed_average(self.average_vector, changed, self.changes)
-            self.average_vector.assign(average)
+            vectors.append((self.average_vector, average))
+        for vector, new in vectors:
+            vector.assign(new if due is None else tf.where(due, new, vector))
 
     @property
     def changes(self) -> tf.Tensor:

@@ -122,6 +122,8 @@ def sequence_loss(policy: SequenceLearner, batch: Any, weights: Weights, hyper: 
     )
     action = together(apart(sequences.action)[:, burn_in : burn_in + length])
     bonus = policy.selection.bonus(lambda: learned(target_q), action, hyper)
+    delta = policy.head.delta(total) if hyper.huber_delta is None else hyper.huber_delta
+    hyper = hyper._replace(huber_delta=delta)
     total = total if bonus is None else total + bonus
     future = Next(total, weight, q, q, selection_values, policy.updates >= 0)
     target = policy.head.target(future, policy.selection, hyper)

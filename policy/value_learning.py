@@ -7,6 +7,8 @@ import tensorflow as tf
 from kytolly.policy.few_columns import row_argmax, row_max
 from kytolly.policy.hyper import Number
 
+LARGE = 5.0  # rewards, in units of the size of returns
+
 
 def q_target(reward: tf.Tensor, discount: tf.Tensor, next_q: tf.Tensor) -> tf.Tensor:
     """Target that evaluates the next state at its best action.
@@ -72,6 +74,19 @@ def n_step_return(
     return total, weight, used
 
 
+def huber_delta(reward: tf.Tensor) -> tf.Tensor:
+    """[B] error of each row above which its loss is linear: 1, or what a large reward needs.
+
+    A reward far above what returns usually are is rare, and no outlier: with an outlier's loss, a
+    penalty of one step in a thousand moves values as little as noise does.
+
+    Args:
+        reward: [B] sums of the n discounted rewards, in units of the size of returns.
+    """
+    size = tf.abs(reward)
+    return tf.where(size > LARGE, size, 1.0)
+
+
 def huber(error: tf.Tensor, delta: Number) -> tf.Tensor:
     """Huber loss of each error, in squared units of the errors, of any shape.
 
@@ -80,7 +95,7 @@ def huber(error: tf.Tensor, delta: Number) -> tf.Tensor:
 
     Args:
         error: Target minus estimate, in reward units.
-        delta: Where the loss turns linear, in reward units.
+        delta: Where the loss turns linear, in reward units; or one for each error.
 
     Source: Huber 1964, "Robust Estimation of a Location Parameter"; Mnih et al. 2015 clip the
     error term to [-1, 1], which is this loss with delta = 1.

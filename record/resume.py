@@ -33,7 +33,7 @@ from kytolly.record.saved_checkpoint import (
     path_without_pattern,
     short_reason,
 )
-from kytolly.record.saved_run import SavedConfig, SavedRun, bare_id
+from kytolly.record.saved_run import SavedConfig, SavedRun, bare_id, is_class_name
 
 if TYPE_CHECKING:
     from kytolly.config.run import RunConfig
@@ -189,13 +189,20 @@ def say_what_is_saved(end: BaseException, state: RunState) -> None:
 def what_is_saved(state: RunState) -> str:
     """One line: the state of an interrupted run on disk, and how to continue it."""
     run_dir, saved = state.run_dir, checkpoints(state.run_dir / FOLDER)
-    where = "`resume=True`"
-    if state.config.command is not None:
-        where = f"`{state.config.command} --resume {shlex.quote(str(run_dir))}`"
+    where, command = "`resume=True`", state.config.command
+    plays = command == f"kytolly train {state.config.algorithm}"  # texts have no environment
+    if command is not None and not (plays and is_class_name(state.env_name)):
+        where = f"`{command} --resume {shlex.quote(str(run_dir))}{trust_text(state)}`"
     if not saved:
         return f"Nothing is saved in {run_dir}: training had not begun. Begin it with {where}."
     count = f"{saved[0][0]:,} {state.units}"
     return f"The run is saved in {run_dir} after {count}. Continue it with {where}."
+
+
+def trust_text(state: RunState) -> str:
+    """The option that a command needs to import what the run names."""
+    imports = ":" in state.env_name or getattr(state.config, "wrappers", None)
+    return " --trust" if imports else ""
 
 
 def restore(

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
+import gymnasium
+
 from kytolly.record.run_folder import check_path
 
 CHECKPOINTS_SINCE = (0, 2)
@@ -146,6 +148,12 @@ class SavedRun:
         name = saved.environment
         if ":" in name and not trust:
             raise self._untrusted("environment", name, "an id without a module", f"--env {name}")
+        if is_class_name(name):
+            raise ValueError(
+                f"the run in {self.path} was trained in {name}, which is no id that Gymnasium "
+                "knows, expected one: the environment was made in Python. Give its id as --env "
+                "MODULE:ID, where the module registers it, or env= in Python."
+            )
         return name
 
     def trusted_wrappers(self, saved: SavedConfig, trust: bool = False) -> list[str]:
@@ -162,6 +170,11 @@ class SavedRun:
             f"module {name.partition(':')[0]}, expected {expected}: give {flags}, or --trust, if "
             "you know who wrote this folder."
         )
+
+
+def is_class_name(environment: str) -> bool:
+    """True for the name of an environment that was made in Python and is no id."""
+    return environment.isidentifier() and environment not in gymnasium.registry
 
 
 def bare_id(environment: str) -> str:

@@ -103,6 +103,11 @@ def _require_choice(counts: tuple[int, ...], space: spaces.Space, name: str) -> 
 def _unsupported_space(space: spaces.Space | None, name: str) -> str:
     kind = type(space).__name__
     what = f"a {kind} space"
+    if space is None:
+        return (
+            f"{name} has no action_space, expected one: {_SUPPORTED}. Set self.action_space in its "
+            "__init__()."
+        )
     help_text = "write a wrapper that turns it into one of these"
     if isinstance(space, spaces.Box):
         what = f"a Box space of {space.dtype}"

@@ -16,7 +16,7 @@ import tensorflow as tf
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from kytolly.environment.faults import Closable, EnvironmentFault, one_line
+from kytolly.environment.faults import Closable, EnvironmentFault, one_line, place_text
 from kytolly.environment.gym.actions import ActionForm
 from kytolly.environment.gym.make import make_env, registered_spec
 from kytolly.environment.gym.masks import MaskedVector, mask_source, vector_mask_source
@@ -73,6 +73,7 @@ def check_env(
     """
     make = functools.partial(make_env, registered_spec(env)) if isinstance(env, str) else env
     findings: list[Finding] = []
+    raised: dict[str, str] = {}  # what an environment raised, with the first check that met it
     with time_limit(timeout_seconds) as begin_call:
         try:
             first = make()
@@ -89,7 +90,11 @@ def check_env(
                 results = run_check(check, subject)
             except (Exception, SystemExit, Hangs) as error:
                 hangs = isinstance(error, Hangs)
-                text = f"{error}: mend it." if hangs else f"{type(error).__name__}: {error}"
+                text = f"{error}: mend it."
+                if not hangs:
+                    text = f"{type(error).__name__}: {error}{place_text(error)}"
+                same = raised.setdefault(text, title)
+                text = text if same == title else f"the same as of {same}"
                 results = [("error", one_line(text))]
             findings += [Finding(title, *pair) for pair in results or [("ok", "")]]
             if hangs or (title == "spaces" and findings[-1].level == "error"):

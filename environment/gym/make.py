@@ -55,7 +55,9 @@ def registered_spec(name: str) -> EnvSpec:
         )
     nearest, text = nearest_names(name), display_text(name)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
-    if namespace not in (*_PLUGINS, "MinAtar", "kytolly"):
+    if module:
+        hint += f" The module {module} registers none of that name."
+    elif namespace not in (*_PLUGINS, "MinAtar", "kytolly"):
         hint += (
             " An environment of another package needs that package imported first, as in "
             f"'package:{text[1:-1]}'."
@@ -155,7 +157,7 @@ def import_module(module: str, name: str, package: str | None = None) -> Any:
             raise ValueError(
                 f"{text}: there is neither {file}.py in {os.getcwd()} or another folder of "
                 "sys.path, nor an installed package of that name. Go to the folder that holds the "
-                "file, or mend the name."
+                "file, or give the name that it has now."
             ) from error
         raise ValueError(
             f"{text} ({reason}), expected that it can. Mend it, or install what it needs."

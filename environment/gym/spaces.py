@@ -393,6 +393,11 @@ def _require_names(paths: Iterable[tuple[object, ...]], name: str) -> None:
 
 
 def _unsupported_space(name: str, entry: str | None, space: spaces.Space | None) -> str:
+    if space is None:
+        return (
+            f"{name} has no observation_space, expected one: {_SUPPORTED}. Set "
+            "self.observation_space in its __init__()."
+        )
     help_text = "write a wrapper that turns it into one of these"
     what = f"the observations of {name} are"
     if entry is not None:

@@ -133,9 +133,15 @@ def require_reward(reward: object, name: str, what: str = "the reward") -> None:
     except (TypeError, ValueError, OverflowError):
         pass
     raise EnvironmentFault(
-        f"{name} returned {what} {display_text(reward)}, expected one finite number of at most "
-        f"{MAX_REWARD:.2g}, the largest float32."
+        f"{name} returned {what} {display_text(reward)}{shape_text(reward)}, expected one finite "
+        f"number of at most {MAX_REWARD:.2g}, the largest float32."
     )
+
+
+def shape_text(value: object) -> str:
+    """The shape of an array that should be a number, for a message; nothing for other values."""
+    shape = getattr(value, "shape", ())
+    return f", an array of shape {shape}" if shape else ""
 
 
 def done_flags(terminated: object, truncated: object, name: str) -> tuple[bool, bool]:

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from kytolly.agent.largest_reward import LargestReward
 from kytolly.agent.make_agent import make_agent
-from kytolly.agent.reward_scale import LargestReward, ReturnScale
+from kytolly.agent.reward_scale import ReturnScale
 from kytolly.config.dqn import DQNConfig
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.policy.action_values import reward_scale

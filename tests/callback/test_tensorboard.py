@@ -80,11 +80,20 @@ def test_weights_are_histograms_at_evaluations(tmp_path, network):
     events = read(tmp_path)
     assert len(events.Tags()["histograms"]) == 4
     kernel = network.weights[0]
-    (event,) = events.Histograms(f"weights/{kernel.path}")
+    (event,) = events.Histograms("weights/0/sequential/dense/kernel")
     assert event.step == 100
     value = event.histogram_value
     assert value.num == 12 and sum(value.bucket) == 12
     np.testing.assert_allclose([value.min, value.max], [np.min(kernel), np.max(kernel)])
+
+
+def test_the_weights_of_two_runs_have_the_same_tags(tmp_path):
+    layers = [keras.Input([4]), *map(keras.layers.Dense, (3, 2))]
+    other = keras.Sequential([*layers[:2], keras.layers.Dense(2)])  # a process counts its layers
+    log_rows(tmp_path, other, [100])
+    kinds = "kernel", "bias", "kernel", "bias"
+    tags = [f"weights/{i}/sequential/dense/{kind}" for i, kind in enumerate(kinds)]
+    assert sorted(read(tmp_path).Tags()["histograms"]) == tags
 
 
 @pytest.mark.parametrize(

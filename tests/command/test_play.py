@@ -137,6 +137,9 @@ def test_what_is_missing_is_named_with_what_to_do(capsys, monkeypatch, tmp_path)
     config.write_text(config.read_text().replace("CartPole-v1", "games:Game-v0"))
     assert "--trust, if you know who wrote" in error_line(["record", "a"], capsys)
     assert "cannot be imported" in error_line(["record", "a", "--trust"], capsys)
+    config.write_text(config.read_text().replace("games:Game-v0", "Maze"))
+    made_in_python = "trained in Maze, which is no id that Gymnasium knows, expected one: the env"
+    assert made_in_python in error_line(["record", "a"], capsys)
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     assert 'pip install "kytolly[video]"' in error_line(["record", RUN], capsys)
 

@@ -46,7 +46,16 @@ def test_where_no_command_trains_none_is_named(cfg):
     assert said.endswith("Begin it with `resume=True`.")
 
 
+def test_a_run_whose_environment_is_no_id_is_continued_in_python(tmp_path):
+    state = types.SimpleNamespace(config=PPOConfig(), run_dir=tmp_path, env_name="MyMaze")
+    assert what_is_saved(state).endswith("Begin it with `resume=True`.")
+
+
 def test_an_interrupted_run_names_a_command_that_takes_it(tmp_path):
-    said = what_is_saved(types.SimpleNamespace(config=PPOConfig(), run_dir=tmp_path / "b run"))
+    said = what_is_saved(
+        types.SimpleNamespace(
+            config=PPOConfig(), run_dir=tmp_path / "b run", env_name="CartPole-v1"
+        )
+    )
     program, *words = shlex.split(said.split("`")[1])
     assert program == "kytolly" and entry.parse(words).resume == str(tmp_path / "b run")

@@ -281,6 +281,16 @@ def test_an_environment_that_ends_the_process_is_an_error(method):
     assert level == "error" and "SystemExit" in text
 
 
+def test_an_error_that_several_checks_meet_is_said_once_and_where():
+    found = findings(lambda: Ends("step", RuntimeError("sensor 7")))
+    level, text = found["observations"]
+    assert level == "error" and re.search(r"sensor 7 \(.*test_conformance\.py, line \d+\)$", text)
+    same = [
+        check for check, pair in found.items() if pair == ("error", "the same as of observations")
+    ]
+    assert same == ["rewards and ends", "episodes", "seeding", "exact resume", "speed"]
+
+
 @pytest.mark.parametrize("error", [RuntimeError("stuck"), SystemExit(3)], ids=repr)
 def test_close_that_raises_is_a_finding_of_its_own(error):
     found = findings(lambda: Ends("close", error))

@@ -66,6 +66,10 @@ WRONGS = {
     "shape that NumPy would stretch": (observes(lambda obs: obs[:1]), r"has shape \(3,\)"),
     "four values": (lambda *step: step[:4], None),
     "no reward": (pays(None), None),
+    "reward of one": (
+        pays(np.ones([1])),
+        r"array\(\[1\.\]\), an array of shape \(1,\), expected one",
+    ),
 }
 
 

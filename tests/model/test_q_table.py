@@ -100,6 +100,15 @@ def test_images_and_grids_are_learned_from_less_often(shape):
         assert (fitted.n_step, fitted.updates_per_interval) == (5, 24)
 
 
+@pytest.mark.parametrize("cfg", [DQNConfig(memory="gru"), MunchausenConfig(memory="lru")])
+def test_sequences_are_learned_from_less_often(cfg):
+    fitted = cfg.fitted_to(one_state(()))
+    assert (fitted.n_step, fitted.updates_per_interval) == (5, 8)
+    assert fitted.fitted_to(one_state(())) == fitted  # a resumed run asks again
+    given = dataclasses.replace(cfg, updates_per_interval=24).fitted_to(one_state(()))
+    assert given.updates_per_interval == 24
+
+
 def test_the_vectors_of_a_dict_are_normalized_beside_what_is_one_hot():
     days = ("day", Encoding((), (7,), (0,)))
     entries = {

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kytolly.policy.value_learning import double_q_target, huber, q_target
+from kytolly.policy.value_learning import double_q_target, huber, huber_delta, q_target
 
 both = pytest.mark.parametrize("compiled", [False, True], ids=["eager", "xla"])
 
@@ -39,6 +39,13 @@ def test_no_gradient_passes_through_a_target(rule):
 def test_huber_is_quadratic_then_linear():
     # delta 2: 0.5 * 0.25 = 0.125; 2 * 3 - 0.5 * 4 = 4
     np.testing.assert_allclose(huber(tf.constant([0.5, -3.0]), 2.0), [0.125, 4.0], rtol=1e-6)
+
+
+def test_an_error_as_large_as_a_large_reward_of_its_row_is_no_outlier():
+    # a row's penalty of 10: 0.5 * 36; none that is large: 1 * 6 - 0.5
+    delta = huber_delta(tf.constant([-10.0, 4.9, -4.9]))
+    np.testing.assert_allclose(delta, [10.0, 1.0, 1.0])
+    np.testing.assert_allclose(huber(tf.fill([3], -6.0), delta), [18.0, 5.5, 5.5], rtol=1e-6)
 
 
 def test_the_gradient_of_huber_is_the_clipped_error():

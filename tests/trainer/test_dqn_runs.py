@@ -1,7 +1,9 @@
 import csv
 import dataclasses
 import json
+import re
 import shutil
+import warnings
 
 import gymnasium
 import keras
@@ -149,6 +151,36 @@ def test_the_best_weights_are_kept_when_later_ones_are_worse(cfg, tmp_path):
     assert result.stopped_by == "reward_threshold" and result.summary["env_steps"] == 200
     for kept, best in zip(result.agent.policy.network.get_weights(), remember.best, strict=True):
         np.testing.assert_array_equal(kept, best)
+
+
+class OneStep(gymnasium.Env):
+    """An episode of one step, which pays `noise` of deviation 1 around 0."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    noise = 1.0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), self.noise * self.np_random.normal(), True, False, {}
+
+
+class Silent(OneStep):
+    noise = 0.0
+
+
+@pytest.mark.parametrize("env, warns", [(OneStep, True), (Silent, False)])
+def test_weights_that_a_lucky_evaluation_chose_are_named(env, warns, cfg, tmp_path):
+    few = dataclasses.replace(cfg, evaluation_interval_env_steps=100, evaluation_episodes=1)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = Trainer(tmp_path / "l", progress=False).train_dqn(few, env)
+    best = max(row["evaluation_return_mean"] for row in result.history)
+    words = f"return {result.evaluation.return_mean:.1f} in .* returned {best:.1f} when 1 chose"
+    assert any(re.search(words, str(warning.message)) for warning in said) is warns
 
 
 def test_keras_callbacks_stop_a_run(cfg, tmp_path):

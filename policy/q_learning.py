@@ -106,8 +106,9 @@ class QLearningPolicy(Policy):
     @property
     def hyper(self) -> Hyper:
         """As for every policy; `reward_scale` is the network's where the config has none."""
-        scale = reward_scale(self.cfg, self.network)
-        return super().hyper._replace(reward_scale=scale, target_mix=self.cfg.mix)
+        scale, given = reward_scale(self.cfg, self.network), super().hyper
+        delta = given.huber_delta or (None if tf.is_tensor(scale) else 1.0)  # its own for each row
+        return given._replace(reward_scale=scale, huber_delta=delta, target_mix=self.cfg.mix)
 
     def take_reward_scale(self, factor: tf.Tensor) -> None:
         """Learn from rewards times a factor, which the network keeps if it can."""
@@ -228,10 +229,7 @@ class QLearningPolicy(Policy):
         return super()._fit_step(batch if weight is None else batch._replace(weight=weight))
 
     def _sync(self, mix: Number | None = None, due: tf.Tensor | None = None) -> None:
-        """Move the target network towards the online one by `target_mix`, on the device, if due.
-
-        The average moves towards the target network.
-        """
+        """Move the target network towards the online one, and the average after it, if due."""
         changed = self.changed_target(self.hyper.target_mix if mix is None else mix)
         vectors = [(self.target_vector, changed)]
         if self.average_vector is not None:

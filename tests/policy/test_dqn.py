@@ -64,6 +64,25 @@ def test_one_compiled_update_equals_one_eager_update(batch):
     np.testing.assert_array_equal(published, compiled.weights.vector)
 
 
+@pytest.mark.parametrize(
+    "settings, largest",
+    [
+        ({"reward_scale": None}, [40.0, 1.0, 1.0, 1.0]),
+        ({"reward_scale": None, "huber_delta": 3.0}, [3.0] * 4),
+        ({"reward_scale": 1.0}, [1.0] * 4),  # in the environment's units no reward is large
+    ],
+    ids=str,
+)
+def test_a_rare_large_reward_is_learned_in_full(batch, settings, largest):
+    policy = make_policy(**settings)
+    rewards = tf.constant([-40.0, 4.0, -4.0, 4.0])
+    loss = policy.loss(batch._replace(reward=rewards), policy.current_weights(), policy.hyper)
+    error, largest = np.abs(loss.td_error), np.array(largest)
+    small = np.minimum(error, largest)
+    by_hand = 0.5 * small**2 + largest * (error - small)
+    np.testing.assert_allclose(loss.loss, by_hand.mean(), rtol=1e-5)
+
+
 @pytest.mark.parametrize("settings", [{}, {"gradient_accumulation": 2, "batch_size": 2}])
 def test_reward_scale_multiplies_the_rewards_and_not_what_follows(batch, settings):
     batch = batch._replace(discount=tf.fill([4], 0.9))

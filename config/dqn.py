@@ -242,8 +242,11 @@ class DQNConfig(RunConfig):
 
         `auto` becomes `table` for numbered states, layers have norms, and images learn slower.
         """
+        images = IMAGES if spec.has_images and not own_network else {}
+        slower = SEQUENCES if self.memory else images
+        fitted: Any = {k: v for k, v in slower.items() if isinstance(getattr(self, k), Default)}
         if own_network:
-            return RunConfig.fitted_to(self, spec, own_network)
+            return RunConfig.fitted_to(dataclasses.replace(self, **fitted), spec, own_network)
         if self.network == "table" and not spec.has_states:
             raise ValueError(
                 f"network is 'table', and an observation of {spec.name} is not one of a few "
@@ -253,13 +256,10 @@ class DQNConfig(RunConfig):
         can = can and not self.normalize_observations
         plain = self.network == "auto" and self.memory is None and self.hidden_units == HIDDEN_UNITS
         table = spec.has_states and can and plain
-        fitted: dict[str, Any] = {"network": "table"} if table else {}
-        images = spec.has_images
-        slower = SEQUENCES if self.memory else IMAGES if images else {}
-        fitted |= {k: v for k, v in slower.items() if isinstance(getattr(self, k), Default)}
+        fitted |= {"network": "table"} if table else {}
         norms = self.layer_norm
         if norms is None:
-            norms = self.can_have_norms and not (table or images or self.munchausen)
+            norms = self.can_have_norms and not (table or spec.has_images or self.munchausen)
             fitted["layer_norm"] = norms
         falls_on = isinstance(self.epsilon_final, Default) and self.epsilon_middle is None
         if falls_on and (norms or self.noisy):

@@ -29,7 +29,7 @@ from kytolly.environment.gym.random_play import (
 )
 from kytolly.environment.gym.saved_state import NotSavable, restore_state, saved_state
 from kytolly.environment.gym.spaces import observation_form
-from kytolly.environment.gym.step import EnvFactory
+from kytolly.environment.gym.step import EnvFactory, shape_text
 from kytolly.environment.gym.time_limit import Hangs, time_limit
 from kytolly.environment.gym.vector import autoreset_mode
 from kytolly.environment.mask import ACTION_MASK
@@ -173,8 +173,8 @@ def reward_findings(subject: Subject) -> Findings:
         if not number or isinstance(reward, bool) or not abs(float(reward)) < 1e30:
             yield (
                 "error",
-                f"reward {index} is {reward!r}, expected a finite number that float32 can hold. "
-                "Return float(reward), and scale what is huge.",
+                f"reward {index} is {reward!r}{shape_text(reward)}, expected a finite number that "
+                "float32 can hold. Return float(reward), and scale what is huge.",
             )
             break
     for end in ("terminated", "truncated"):

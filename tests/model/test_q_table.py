@@ -105,6 +105,7 @@ def test_sequences_are_learned_from_less_often(cfg):
     fitted = cfg.fitted_to(one_state(()))
     assert (fitted.n_step, fitted.updates_per_interval) == (5, 8)
     assert fitted.fitted_to(one_state(())) == fitted  # a resumed run asks again
+    assert cfg.fitted_to(one_state(()), own_network=True).updates_per_interval == 8
     given = dataclasses.replace(cfg, updates_per_interval=24).fitted_to(one_state(()))
     assert given.updates_per_interval == 24
 

@@ -10,6 +10,7 @@ An agent that fails one has its fault in what the environment adds:
     EndlessReward       a time limit is no termination: its value is bootstrapped
     Corridor            n-step sums stop at a termination
     Ring                n-step sums stop at a time limit, and bootstrap from its last observation
+    Gamble              a large penalty is learned, though it is rare
 
 Each is a tensor environment with one more method, `true_q(obs [B, *obs], gamma) -> [B, A]`: the
 action values of the best policy in the world without time limits, for observations that occur.
@@ -103,6 +104,22 @@ class ObservationReward(SignProbe):
     def true_q(self, obs: Any, gamma: float) -> np.ndarray:
         """The observation itself, [B, 1]."""
         return np.array(obs, np.float32).reshape(-1, 1)
+
+
+class Gamble(StateProbe):
+    """Observation 0, two actions, one step: reward 1, or 2 and in one case of fifty -300."""
+
+    spec = _spec("gamble", 1, 2)
+    step_uniforms = 1
+
+    def step(self, state: tf.Tensor, action: tf.Tensor, uniform: tf.Tensor) -> StepOutcome:
+        """The reward and the end."""
+        gamble = tf.where(uniform[:, 0] < 0.02, -300.0, 2.0)
+        return state, tf.where(action == 0, 1.0, gamble), always(state)
+
+    def true_q(self, obs: Any, gamma: float) -> np.ndarray:
+        """The mean rewards, whatever gamma is."""
+        return np.tile(np.float32([1.0, 0.98 * 2.0 - 0.02 * 300.0]), (len(obs), 1))
 
 
 class DelayedReward(StateProbe):

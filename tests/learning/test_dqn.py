@@ -7,7 +7,7 @@ from kytolly.agent.algorithms import make_config
 from kytolly.agent.make_agent import make_agent
 from kytolly.loop.device import DeviceLoop
 from tests.helpers.cases import learning
-from tests.helpers.q_learning_probes import PROBES, Ring
+from tests.helpers.q_learning_probes import PROBES, Gamble, Ring
 
 GAMMA = 0.9
 
@@ -51,6 +51,15 @@ def test_it_finds_the_sum_up_to_a_time_limit_and_beyond(settings):
     """Three places in a circle, cut every 4 steps: a quick one that most faults fail."""
     found, true = trained_values(Ring(), **settings)
     np.testing.assert_allclose(found, true, atol=0.1)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("delta, action", [(None, 0), (1.0, 1)])
+@pytest.mark.parametrize("algorithm", ["dqn", "munchausen"])
+def test_a_rare_penalty_counts_in_full(delta, action, algorithm):
+    """Clipped errors see 2 in most rows, and gamble."""
+    agent = trained_agent(Gamble(), algorithm=algorithm, reward_scale=None, huber_delta=delta)
+    assert agent.act(np.zeros(1, np.float32)) == action
 
 
 SWITCHES = {

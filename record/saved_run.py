@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
-import gymnasium
-
 from kytolly.record.run_folder import check_path
 
 CHECKPOINTS_SINCE = (0, 2)
@@ -174,6 +172,8 @@ class SavedRun:
 
 def is_class_name(environment: str) -> bool:
     """True for the name of an environment that was made in Python and is no id."""
+    import gymnasium  # which loading an agent does without
+
     return environment.isidentifier() and environment not in gymnasium.registry
 
 

@@ -393,7 +393,7 @@ def _require_names(paths: Iterable[tuple[object, ...]], name: str) -> None:
 
 
 def _unsupported_space(name: str, entry: str | None, space: spaces.Space | None) -> str:
-    if space is None:
+    if space is None and entry is None:
         return (
             f"{name} has no observation_space, expected one: {_SUPPORTED}. Set "
             "self.observation_space in its __init__()."

@@ -111,8 +111,8 @@ def actions(env):
 
 
 NOTHING = {
-    "no observation space": ({"observation_space": None}, "observations of .* are None"),
-    "no action space": ({"action_space": None}, "actions of .* are None"),
+    "no observation space": ({"observation_space": None}, "has no observation_space, expected"),
+    "no action space": ({"action_space": None}, "has no action_space, expected one"),
     "a string": ({"observation_space": "Box"}, "observations of .* are 'Box', a str space"),
     "no space in a Dict": ({"observation_space": dict_space(a=None)}, "entry 'a' .* is None"),
     "no numbers": ({"observation_space": spaces.Box(0, 1, (0,))}, "nothing to observe"),
@@ -155,10 +155,12 @@ def test_an_environment_without_spaces_is_refused():
     class Bare(gymnasium.Env):
         pass
 
-    with pytest.raises(ValueError, match="the actions of Bare are None"):
+    with pytest.raises(
+        ValueError, match=r"Bare has no action_space, expected one: .* Set self.action_space"
+    ):
         make_host_env(Bare)
     Bare.action_space = spaces.Discrete(2)
-    with pytest.raises(ValueError, match="the observations of Bare are None"):
+    with pytest.raises(ValueError, match="Bare has no observation_space, expected one"):
         make_host_env(Bare, 2, masks=True)
 
 

@@ -348,14 +348,6 @@ class TwoSame:
         return self.env
 
 
-class Spaceless(Predictable):
-    """Sets one of its spaces to None, as an environment that forgot it has them."""
-
-    def __init__(self, space):
-        super().__init__()
-        setattr(self, f"{space}_space", None)
-
-
 BAD_ARGUMENTS = [
     (lambda: 3, {}, "env is 3, a int; expected a Gymnasium id"),
     (lambda: CartPole(), {}, "CartPole-v1 is written in tensor code"),
@@ -378,12 +370,6 @@ BAD_ARGUMENTS = [
         {},
         r"similar\. The module gymnasium registers none of that name\.$",
     ),
-    (
-        lambda: Spaceless("action"),
-        {},
-        r"Spaceless has no action_space, .* Set self.action_space in",
-    ),
-    (lambda: Spaceless("observation"), {}, "no observation_space, expected one: .* Set self.obs"),
     (lambda: "no_such_package:Env-v0", {}, r"neither no_such_package\.py in /.*, nor an inst"),
 ]
 

@@ -56,7 +56,8 @@ def test_a_run_that_a_fault_stopped_within_a_rollout_is_resumed(algorithm, tmp_p
         trainer.train(cfg, Raises)
     capfd.readouterr()
     (note,) = fault.value.__notes__
-    assert re.search(rf"saved in {tmp_path}/run after \d+ env steps. Continue it with `kyt", note)
+    in_python = r"Continue it with `resume=True`\."  # no command knows the class
+    assert re.search(rf"saved in {tmp_path}/run after \d+ env steps. {in_python}", note)
 
     def fails():
         raise fault.value

@@ -192,7 +192,8 @@ def what_is_saved(state: RunState) -> str:
     where, command = "`resume=True`", state.config.command
     plays = command == f"kytolly train {state.config.algorithm}"  # texts have no environment
     if command is not None and not (plays and is_class_name(state.env_name)):
-        where = f"`{command} --resume {shlex.quote(str(run_dir))}{trust_text(state)}`"
+        trust = trust_text(state) if plays else ""
+        where = f"`{command} --resume {shlex.quote(str(run_dir))}{trust}`"
     if not saved:
         return f"Nothing is saved in {run_dir}: training had not begun. Begin it with {where}."
     count = f"{saved[0][0]:,} {state.units}"

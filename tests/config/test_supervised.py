@@ -46,6 +46,13 @@ def test_where_no_command_trains_none_is_named(cfg):
     assert said.endswith("Begin it with `resume=True`.")
 
 
+def test_a_command_that_imports_what_the_run_names_is_told_to(tmp_path):
+    cfg = PPOConfig(wrappers=["mine:Slower"])
+    for config, name in ((PPOConfig(), "mine:Maze-v0"), (cfg, "CartPole-v1")):
+        state = types.SimpleNamespace(config=config, run_dir=tmp_path, env_name=name)
+        assert what_is_saved(state).endswith(" --trust`.")
+
+
 def test_a_run_whose_environment_is_no_id_is_continued_in_python(tmp_path):
     state = types.SimpleNamespace(config=PPOConfig(), run_dir=tmp_path, env_name="MyMaze")
     assert what_is_saved(state).endswith("Begin it with `resume=True`.")

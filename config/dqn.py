@@ -134,7 +134,7 @@ class DQNConfig(RunConfig):
         "with copies",
     )
     huber_delta: Annotated[Positive, "reward"] | None = setting(
-        None, "TD error above which loss is linear; none: 1, or what large rewards of a row need"
+        None, "TD error above which loss is linear; none: 1, more in rows with a large reward"
     )
     max_grad_norm: Positive | None = setting(
         10.0, "largest norm of the gradient of all weights together; none: any"

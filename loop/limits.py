@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 from kytolly.callback.base import TrainState
 
 STEP_LIMIT = 27_000  # env steps, as in Atari; the episode is cut there
 MIN_STEP_LIMIT_IN_TRAINING = 1_000  # env steps
+LUCK = 0.25  # of what evaluations lie apart: less is lost between two seeds of the same weights
 LATE_SECONDS = 1.0  # after max_wall_seconds: then a rollout is left unfinished
 END_SECONDS = 5.0  # for the evaluations after max_wall_seconds, or a tenth of it if that is more
 
@@ -90,12 +92,13 @@ def training_step_limit(state: TrainState) -> int:
     return min(STEP_LIMIT, max(MIN_STEP_LIMIT_IN_TRAINING, tenth))
 
 
-def warn_of_luck(state: TrainState, final: Any, chosen: float) -> None:
-    """Say that the best weights return much less than in the evaluation that chose them."""
-    if not final.cut and final.length_mean < training_step_limit(state):  # else not the same
+def warn_of_luck(state: TrainState, final: Any, scores: Sequence[float]) -> None:
+    """Say if the best weights return much less than in that of the evaluations that chose them."""
+    best, same = max(scores), final.length_mean < training_step_limit(state) and not final.cut
+    if same and best - final.return_mean > LUCK * (best - min(scores)):
         warnings.warn(
             f"The best weights return {final.return_mean:.1f} in {final.episodes} episodes, and "
-            f"returned {chosen:.1f} when {state.config.evaluation_episodes} chose them, by luck. "
+            f"returned {best:.1f} when {state.config.evaluation_episodes} chose them, by luck. "
             "Raise evaluation_episodes, or play the last ones: kytolly.load(run, weights='last').",
             stacklevel=2,
         )

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from kytolly.loop.recovery import Fault
 
 MEAN = "evaluation_return_mean"
-LUCK = 0.25  # of what evaluations lie apart: less is lost between two seeds of the same weights
 MAX_UNITS_PER_CALL = 2_000  # of the program: Ctrl-C waits for a call, and its cost is small
 
 
@@ -228,9 +227,8 @@ class TrainingSession:
             self.learner.policy.set_weights(self.best_weights)
         evaluation = yield Evaluate(self.report, None, self.clock.final_deadline)
         scores = [row[MEAN] for row in self.history if MEAN in row]
-        fallen = max(scores, default=0.0) - evaluation.score
-        if len(scores) > 2 and fallen > LUCK * (max(scores) - min(scores)):
-            warn_of_luck(self.state, evaluation, max(scores))
+        if len(scores) > 2:
+            warn_of_luck(self.state, evaluation, scores)
         return evaluation
 
     def _evaluate(self) -> Requests[None]:

@@ -7,16 +7,15 @@ works with every `policy.selection`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import tensorflow as tf
 
 from kytolly.config.dqn import DQNConfig
 from kytolly.policy.batch import Obs
-from kytolly.policy.hyper import Hyper, Number
+from kytolly.policy.hyper import Hyper
 from kytolly.policy.selection import Selection
-from kytolly.policy.value_learning import huber, huber_delta
+from kytolly.policy.value_learning import huber
 
 Levels = tf.Tensor | None  # [N], in [0, 1], of the quantiles that a head learns
 
@@ -57,13 +56,11 @@ class Head:
         network_method: Method of the network that gives the outputs; "" for a call.
         network_settings: (the network's attribute, the config's field) of what both must have.
         num_levels: Random levels of quantiles that an update takes.
-        delta: The `huber_delta` of rows with such rewards [B], where the config has none.
     """
 
     network_method = ""
     network_settings: tuple[tuple[str, str], ...] = ()
     num_levels = 0
-    delta: Callable[[tf.Tensor], Number] = staticmethod(lambda reward: 1.0)
 
     @classmethod
     def of(cls, cfg: Any) -> Head:
@@ -102,8 +99,6 @@ class Scalar(Head):
 
     Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning".
     """
-
-    delta = staticmethod(huber_delta)
 
     @classmethod
     def of(cls, cfg: DQNConfig) -> Scalar:

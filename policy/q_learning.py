@@ -26,6 +26,7 @@ from kytolly.policy.few_columns import means
 from kytolly.policy.heads import Head, Levels, Next, Scalar
 from kytolly.policy.hyper import Hyper, Number
 from kytolly.policy.selection import Greedy, Selection
+from kytolly.policy.value_learning import huber_delta
 from kytolly.policy.weights import FlatWeights, Weights
 
 NOISE_DRAWS = 2  # of a noisy network's noise in an update, for its two networks
@@ -107,7 +108,8 @@ class QLearningPolicy(Policy):
     def hyper(self) -> Hyper:
         """As for every policy; `reward_scale` is the network's where the config has none."""
         scale, given = reward_scale(self.cfg, self.network), super().hyper
-        delta = given.huber_delta or (None if tf.is_tensor(scale) else 1.0)  # its own for each row
+        by_row = tf.is_tensor(scale) and self.head_type is Scalar
+        delta = given.huber_delta or (None if by_row else 1.0)
         return given._replace(reward_scale=scale, huber_delta=delta, target_mix=self.cfg.mix)
 
     def take_reward_scale(self, factor: tf.Tensor) -> None:
@@ -189,8 +191,7 @@ class QLearningPolicy(Policy):
         network = functools.partial(self.forward, self.noisy(weights, batch, ONLINE))
         levels = self.levels(batch)[0]
         outputs = self.head.outputs(network, batch.obs, levels, training=True)
-        delta = self.head.delta(batch.reward) if hyper.huber_delta is None else hyper.huber_delta
-        hyper = hyper._replace(huber_delta=delta)
+        hyper = hyper._replace(huber_delta=huber_delta(hyper.huber_delta, batch.reward))
         rows = self.head.loss(take_action(outputs, batch.action), levels, target, hyper)
         td_error = rows.target - rows.estimate
         weighted = rows.loss if batch.weight is None else batch.weight * rows.loss

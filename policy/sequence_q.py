@@ -15,7 +15,7 @@ from kytolly.policy.few_columns import means
 from kytolly.policy.heads import Head, Next
 from kytolly.policy.hyper import Hyper
 from kytolly.policy.selection import Selection
-from kytolly.policy.value_learning import n_step_return
+from kytolly.policy.value_learning import huber_delta, n_step_return
 from kytolly.policy.weights import Weights
 
 LARGEST_SHARE = 0.9  # of the largest error in a sequence's priority; the rest is the mean
@@ -122,8 +122,7 @@ def sequence_loss(policy: SequenceLearner, batch: Any, weights: Weights, hyper: 
     )
     action = together(apart(sequences.action)[:, burn_in : burn_in + length])
     bonus = policy.selection.bonus(lambda: learned(target_q), action, hyper)
-    delta = policy.head.delta(total) if hyper.huber_delta is None else hyper.huber_delta
-    hyper = hyper._replace(huber_delta=delta)
+    hyper = hyper._replace(huber_delta=huber_delta(hyper.huber_delta, total))
     total = total if bonus is None else total + bonus
     future = Next(total, weight, q, q, selection_values, policy.updates >= 0)
     target = policy.head.target(future, policy.selection, hyper)

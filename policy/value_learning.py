@@ -74,17 +74,18 @@ def n_step_return(
     return total, weight, used
 
 
-def huber_delta(reward: tf.Tensor) -> tf.Tensor:
+def huber_delta(given: Number | None, reward: tf.Tensor) -> Number:
     """[B] error of each row above which its loss is linear: 1, or what a large reward needs.
 
     A reward far above what returns usually are is rare, and no outlier: with an outlier's loss, a
     penalty of one step in a thousand moves values as little as noise does.
 
     Args:
+        given: What the config has for all rows, if anything.
         reward: [B] sums of the n discounted rewards, in units of the size of returns.
     """
     size = tf.abs(reward)
-    return tf.where(size > LARGE, size, 1.0)
+    return tf.where(size > LARGE, size, 1.0) if given is None else given
 
 
 def huber(error: tf.Tensor, delta: Number) -> tf.Tensor:

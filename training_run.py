@@ -25,6 +25,7 @@ from kytolly.loop.session import Parts, Requests, TrainingSession, serve
 from kytolly.loop.signals import deferred_signals
 from kytolly.machine.facts import xla_enabled
 from kytolly.machine.memory import memory_use, require_memory
+from kytolly.record.checkpoint import save_network
 from kytolly.record.learning_curve import plot_learning_curve, save_learning_curve
 from kytolly.record.run_folder import RunFolder
 
@@ -200,6 +201,9 @@ class TrainingRun(Generic[Config]):
 
                 maybe_restart(session.faults, session.state.progress, session.state.units)
             evaluation = yield from session.evaluate_best()
+            if session.keeps_last:
+                save = functools.partial(save_network, state.network, folder.path)
+                write_or_note("best.keras", save, folder.path, session.unwritten)
         except (KeyboardInterrupt, RuntimeError) as end:
             from kytolly.record.resume import say_what_is_saved
 

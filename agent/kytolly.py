@@ -68,8 +68,6 @@ class KytollyAgent(tf.Module):
         self.env_steps = tf.Variable(0, dtype=tf.int64, trainable=False, name="env_steps")
         self.episodes = tf.Variable(0, dtype=tf.int64, trainable=False, name="episodes")
         self.latest_names: tuple[str, ...] = (*exploration.metric_names, *memory.metric_names)
-        if policy.weights.noise_count:
-            self.latest_names += ("weight_noise",)
         self.latest_names += self.scheduled.metric_names
 
     def discount(self, terminated: tf.Tensor | np.ndarray) -> Any:
@@ -96,8 +94,6 @@ class KytollyAgent(tf.Module):
         self.env_steps.assign_add(rollout.reward.shape.num_elements())
         self.exploration.observe(rollout)
         latest = [self.exploration.state(self.env_steps), metrics]
-        if self.policy.weights.noise_count:
-            latest.append(self.policy.weights.mean_deviation()[tf.newaxis])
         if names := self.scheduled.metric_names:
             latest.append(tf.stack([getattr(hyper, name) for name in names]))
         return opened, tf.concat(latest, axis=0)

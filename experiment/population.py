@@ -244,17 +244,18 @@ class PopulationTraining:
     @contextlib.contextmanager
     def _named_warnings(self, member: int) -> Iterator[None]:
         """Say once, and of which member, what its session warns of."""
-        with warnings.catch_warnings(record=True) as caught:
-            try:
+        caught: list[warnings.WarningMessage] = []
+        try:
+            with warnings.catch_warnings(record=True) as caught:
                 yield
-            finally:
-                found = {(str(each.message), each.category): each for each in caught}
-        for (text, kind), each in found.items():
-            if not issubclass(kind, UserWarning):  # of a package: the same in all members
-                warnings.warn_explicit(text, kind, each.filename, each.lineno)
-            elif (member, text) not in self._warned:
-                self._warned.add((member, text))
-                warn(f"{self._names[member]}: {text}")
+        finally:  # also where the session ends, which is an exception
+            found = {(str(each.message), each.category): each for each in caught}
+            for (text, kind), each in found.items():
+                if not issubclass(kind, UserWarning):  # of a package: the same in all members
+                    warnings.warn_explicit(text, kind, each.filename, each.lineno)
+                elif (member, text) not in self._warned:
+                    self._warned.add((member, text))
+                    warn(f"{self._names[member]}: {text}")
 
     def _end(self, member: int) -> None:
         self._waiting.pop(member, None)

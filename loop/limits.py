@@ -92,13 +92,8 @@ def training_step_limit(state: TrainState) -> int:
     return min(STEP_LIMIT, max(MIN_STEP_LIMIT_IN_TRAINING, tenth))
 
 
-def warn_of_luck(state: TrainState, final: Any, scores: Sequence[float]) -> None:
-    """Say if the best weights return much less than in that of the evaluations that chose them."""
-    best, same = max(scores), final.length_mean < training_step_limit(state) and not final.cut
-    if same and best - final.return_mean > LUCK * (best - min(scores)):
-        warnings.warn(
-            f"The best weights return {final.return_mean:.1f} in {final.episodes} episodes, and "
-            f"returned {best:.1f} when {state.config.evaluation_episodes} chose them, by luck. "
-            "Raise evaluation_episodes, or play the last ones: kytolly.load(run, weights='last').",
-            stacklevel=2,
-        )
+def was_luck(state: TrainState, final: Any, scores: Sequence[float]) -> bool:
+    """True if the best weights return much less than in that of the evaluations that chose them."""
+    if len(scores) < 3 or final.cut or final.length_mean >= training_step_limit(state):
+        return False
+    return max(scores) - final.return_mean > LUCK * (max(scores) - min(scores))

@@ -99,7 +99,10 @@ class AgentReport:
         idle = self.loop.take_idle_seconds()
         if idle is not None:
             row["device_idle"] = idle / seconds
-        row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
+        policy = self.agent.policy
+        row["learning_rate"] = float(policy.optimizer.learning_rate)
+        if policy.weights.noise_count:
+            row["weight_noise"] = float(policy.weights.mean_deviation())
         row["env_steps_per_second"] = (now.env_steps - before.env_steps) / seconds
         row["updates_per_second"] = (now.updates - before.updates) / seconds
         return row

@@ -12,7 +12,7 @@ import numpy as np
 
 from kytolly.callback.base import Callback, JsonObject, Outcome, TrainState, notify
 from kytolly.loop.learn import Learner, LoopMetrics
-from kytolly.loop.limits import Clock, OutOfTime, warn_of_luck
+from kytolly.loop.limits import Clock, OutOfTime, was_luck
 
 if TYPE_CHECKING:
     from kytolly.loop.base import Loop, Report
@@ -119,6 +119,7 @@ class TrainingSession:
         self.interval_end = 0
         self.last_evaluation = -1
         self.best_weights: list[np.ndarray] | None = None
+        self.keeps_last = False  # the best weights, as those of the best evaluation had luck
         self.compile_seconds = 0.0
         self.steady_seconds = 0.0  # in the loop's program after warm-up
         self.steady_units = 0
@@ -223,12 +224,16 @@ class TrainingSession:
 
     def evaluate_best(self) -> Requests[Outcome]:
         """The evaluation of the run's best weights, which the network keeps."""
+        policy = self.learner.policy
+        last = policy.network.get_weights()
         if self.best_weights is not None:
-            self.learner.policy.set_weights(self.best_weights)
+            policy.set_weights(self.best_weights)
         evaluation = yield Evaluate(self.report, None, self.clock.final_deadline)
         scores = [row[MEAN] for row in self.history if MEAN in row]
-        if len(scores) > 2:
-            warn_of_luck(self.state, evaluation, scores)
+        if was_luck(self.state, evaluation, scores):
+            from kytolly.loop.lucky_choice import better_weights
+
+            evaluation = yield from better_weights(self, evaluation, last, max(scores))
         return evaluation
 
     def _evaluate(self) -> Requests[None]:

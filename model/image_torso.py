@@ -9,7 +9,8 @@ from kytolly.model.nature_cnn import GridCNN, NatureCNN, SmallCNN
 MAX_CHANNELS = 16  # of an image, or images of a stack, that comes with them first
 PIXELS = 32  # a side of what can only be an image
 GRID_DTYPES = ("bool", "int8")  # uint8 is what images have
-KINDS = {"grid_cnn": "grid", "small_cnn": "small"}  # of what passes images, other than NatureCNN
+# Of what passes images. Saved models may have True and "small", which shorten no small side.
+KINDS = {"grid_cnn": "grid", "small_cnn": "small_halving"}
 
 
 def image_layout(cfg, network, entries):
@@ -53,7 +54,7 @@ def image_layout(cfg, network, entries):
     if network == "impala":
         pool, spectral = cfg.impala_pool_size, cfg.spectral_norm
         return {"width": cfg.impala_width, "pool_size": pool, "spectral_norm": spectral}, first
-    return KINDS.get(network, True), first
+    return KINDS.get(network, "halving"), first
 
 
 def layout(shape):
@@ -86,9 +87,12 @@ def unclear(what, shape):
 
 
 def image_torso(kind, channels_first: bool = False, layer_norm: bool = False):
-    """The layer for images: NatureCNN, or what `image_layout` says instead of True."""
+    """The layer for images of a kind that `image_layout` names."""
     if isinstance(kind, dict):
         from kytolly.model.impala import ImpalaCNN
 
         return ImpalaCNN(channels_first, **kind)
-    return {"grid": GridCNN, "small": SmallCNN}.get(kind, NatureCNN)(channels_first, layer_norm)
+    if kind == "grid":
+        return GridCNN(channels_first, layer_norm)
+    torso = SmallCNN if kind in ("small", "small_halving") else NatureCNN
+    return torso(channels_first, layer_norm, halves=kind in ("halving", "small_halving"))

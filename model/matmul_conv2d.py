@@ -43,12 +43,11 @@ class MatmulGradientConv2D(keras.layers.Conv2D):
 
     def call(self, images):
         stride, (size, _) = self.strides[0], self.kernel_size
-        padded = self.padding == "same"
         fits = self.kernel_size == (size, size) and self.strides == (stride, stride)
-        if not fits or size % stride or (padded and (stride > 1 or size % 2 == 0)) or has_gpu():
+        if not fits or size % stride or has_gpu():
             return super().call(images)
-        if padded:
-            images = pad(images, size // 2)
+        if self.padding == "same":
+            images = pad(images, size, stride)
         kernel = ops.cast(ops.convert_to_tensor(self.kernel), images.dtype)
         features = _product(images, kernel, stride)
         return self.activation(features + ops.cast(self.bias, features.dtype))
@@ -109,9 +108,12 @@ def patch_gradients(images, kernel, stride, upstream):
     return ops.pad(pixels, [[0, 0], [0, rest[0]], [0, rest[1]], [0, 0]]), kernel_gradient
 
 
-def pad(images, count):
-    """[B, H, W, C] with `count` zeros on each side."""
-    return ops.pad(images, [[0, 0], [count, count], [count, count], [0, 0]])
+def pad(images, size, stride):
+    """[B, H, W, C] with the zeros that "same" adds for kernels of that size."""
+    reach = [(-(-side // stride) - 1) * stride + size for side in images.shape[1:3]]
+    missing = [max(end - side, 0) for end, side in zip(reach, images.shape[1:3], strict=True)]
+    pads = [(count // 2, count - count // 2) for count in missing]
+    return ops.pad(images, ((0, 0), *pads, (0, 0)))
 
 
 def to_blocks(images, side):

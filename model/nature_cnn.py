@@ -14,13 +14,15 @@ from kytolly.model.matmul_conv2d import MatmulConv2D, MatmulGradientConv2D
 class NatureCNN(keras.layers.Layer):
     """Features of an image: [B, H, W, C] uint8 or float -> [B, features].
 
-    Integer images are divided by 255. A side of less than 36 pixels keeps its resolution longer
-    (stride 1; the image is then padded), so that small games work too.
+    Integer images are divided by 255. A side of less than 36 pixels keeps its resolution longer:
+    two strides of 2, one below 16 pixels and none below 9. The image is then padded.
 
     Args:
         channels_first: Images are [B, C, H, W], or stacks [B, T, H, W, C] of images, whose last
             axis is then made of all channels of all images.
         layer_norm: Normalize the channels of every place before each ReLU.
+        halves: False: a side of less than 36 pixels is not shortened, as in models that were
+            saved before there was a choice.
 
     Source: Mnih et al. 2015, "Human-level control through deep reinforcement learning", Methods.
     """
@@ -29,9 +31,15 @@ class NatureCNN(keras.layers.Layer):
     MAX_INTEGER = 255.0  # integers are divided by it
     convolution_type: type[keras.layers.Conv2D] = MatmulGradientConv2D
 
-    def __init__(self, channels_first: bool = False, layer_norm: bool = False, **kwargs):
+    def __init__(
+        self,
+        channels_first: bool = False,
+        layer_norm: bool = False,
+        halves: bool = False,
+        **kwargs,
+    ):
         super().__init__(**kwargs)
-        self.channels_first, self.layer_norm = channels_first, layer_norm
+        self.channels_first, self.layer_norm, self.halves = channels_first, layer_norm, halves
         self.convolutions: list[keras.layers.Layer] = []
         self.norms: list[keras.layers.Layer] = []
 
@@ -67,15 +75,17 @@ class NatureCNN(keras.layers.Layer):
     def plan(self, shape):
         """Filters, [2] kernel, [2] strides and padding of each convolution of [B, H, W, C]."""
         long = [side >= 36 for side in shape[1:3]]
-        return [
-            (
-                filters,
-                tuple(kernel if is_long else min(kernel, 3) for is_long in long),
-                tuple(stride if is_long else 1 for is_long in long),
-                "valid" if all(long) else "same",
-            )
-            for filters, kernel, stride in self.LAYERS
-        ]
+        halvings = [(side >= 9) + (side >= 16) if self.halves else 0 for side in shape[1:3]]
+        layers = []
+        for number, (filters, kernel, stride) in enumerate(self.LAYERS):
+            short = [(4, 2) if number < count else (min(kernel, 3), 1) for count in halvings]
+            sides = [
+                (kernel, stride) if is_long else steps
+                for is_long, steps in zip(long, short, strict=True)
+            ]
+            kernels, strides = zip(*sides, strict=True)
+            layers.append((filters, kernels, strides, "valid" if all(long) else "same"))
+        return layers
 
     def convolution(self, filters: int, kernel, strides, padding):
         """One layer; where a norm follows, the ReLU comes after that."""
@@ -118,8 +128,8 @@ class NatureCNN(keras.layers.Layer):
         return images
 
     def get_config(self):
-        own = {"channels_first": self.channels_first, "layer_norm": self.layer_norm}
-        return {**super().get_config(), **own}
+        names = ("channels_first", "layer_norm", "halves")
+        return {**super().get_config(), **{name: getattr(self, name) for name in names}}
 
 
 @keras.saving.register_keras_serializable(package="kytolly")

@@ -16,6 +16,10 @@ CASES = [
     (MatmulGradientConv2D, 15, 4, 2, "valid"),  # one pixel more than the patches cover
     (MatmulGradientConv2D, 9, 3, 1, "valid"),
     (MatmulGradientConv2D, 7, 3, 1, "same"),
+    (MatmulGradientConv2D, 12, 4, 2, "same"),
+    (MatmulGradientConv2D, 11, 4, 2, "same"),
+    (MatmulGradientConv2D, 9, 8, 4, "same"),
+    (MatmulGradientConv2D, 6, 2, 2, "same"),
     (MatmulGradientConv2D, 7, 3, 2, "valid"),  # strides that do not divide the kernel: Keras's own
 ]
 

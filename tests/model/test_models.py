@@ -106,8 +106,35 @@ def test_a_stack_of_color_images_has_the_channels_of_all():
     ],
 )
 def test_a_long_side_is_taken_in_steps_and_a_short_one_is_not(kind, shape, size):
-    torso = kind()
-    features = torso(observations(shape, 2))
+    check_size(kind(), shape, size)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "size"),
+    [
+        (NatureCNN, (35, 16, 1), (9, 4)),
+        (NatureCNN, (24, 12, 3), (6, 6)),
+        (NatureCNN, (15, 8, 3), (8, 8)),
+        (NatureCNN, (200, 24, 3), (25, 6)),
+        (SmallCNN, (24, 9, 3), (6, 5)),
+    ],
+)
+def test_a_short_side_is_halved(kind, shape, size):
+    check_size(kind(halves=True), shape, size)
+    assert kind(halves=True).get_config()["halves"] and not kind().get_config()["halves"]
+
+
+def test_every_pixel_of_a_small_image_counts():
+    for side in (8, 9, 15, 16, 23, 24, 35):
+        torso = NatureCNN(halves=True)
+        image = tf.Variable(np.random.default_rng(0).random((1, side, side, 1), np.float32))
+        with tf.GradientTape() as tape:
+            total = tf.reduce_sum(torso(image) ** 2)
+        assert np.all(tape.gradient(total, image).numpy() != 0)
+
+
+def check_size(torso, shape, size):
+    kind, features = type(torso), torso(observations(shape, 2))
     assert features.shape == (2, size[0] * size[1] * kind.LAYERS[-1][0])
     assert torso.compute_output_shape((2, *shape)) == features.shape
 

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 import yaml
 
+import kytolly
 from kytolly.callback.base import Callback
 from kytolly.config.dqn import DQNConfig
 from kytolly.loop.host_env_runner import HostEnvRunner
@@ -181,6 +182,50 @@ def test_weights_that_a_lucky_evaluation_chose_are_named(env, warns, cfg, tmp_pa
     best = max(row["evaluation_return_mean"] for row in result.history)
     words = f"return {result.evaluation.return_mean:.1f} in .* returned {best:.1f} when 1 chose"
     assert any(re.search(words, str(warning.message)) for warning in said) is warns
+
+
+class Sign(OneStep):
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,))
+    bonus = 0.0
+
+    def reset(self, *, seed=None, options=None):
+        gymnasium.Env.reset(self, seed=seed)
+        self.sign = self.np_random.choice([-1, 1])
+        return np.full(1, self.sign, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, np.float32), float(action == (self.sign > 0)) + Sign.bonus, True, False, {}
+
+
+class LuckyOnce(Callback):
+    """The first evaluation has a bonus, which its weights did not earn."""
+
+    def __init__(self, bonus):
+        Sign.bonus = bonus
+
+    def on_evaluation(self, state):
+        Sign.bonus = 0.0
+
+
+@pytest.mark.parametrize("luck", [10.0, 0.0])
+def test_last_weights_that_are_better_than_lucky_ones_are_kept(luck, cfg, tmp_path):
+    often = dataclasses.replace(
+        cfg, evaluation_interval_env_steps=20, total_env_steps=600, learning_rate=0.01, seed=1
+    )
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        result = Trainer(tmp_path / "s", progress=False).train_dqn(often, Sign, [LuckyOnce(luck)])
+    returns = [row["evaluation_return_mean"] for row in result.history]
+    assert returns[0] >= luck and returns[0] < luck + 0.9
+    texts = [str(warning.message) for warning in said]
+    kept = any("the last ones return 1.0: best.keras has these" in text for text in texts)
+    assert kept is bool(luck)
+    assert result.evaluation.return_mean == 1.0
+    obs = np.array([[-1], [1]], np.float32)
+    for weights in ("best", "last"):
+        loaded = kytolly.load(result.run_dir, weights=weights)
+        assert loaded.act(obs).tolist() == [0, 1]
+    assert result.agent.act(obs).tolist() == [0, 1]
 
 
 def test_keras_callbacks_stop_a_run(cfg, tmp_path):

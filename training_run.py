@@ -201,9 +201,6 @@ class TrainingRun(Generic[Config]):
 
                 maybe_restart(session.faults, session.state.progress, session.state.units)
             evaluation = yield from session.evaluate_best()
-            if session.keeps_last:
-                save = functools.partial(save_network, state.network, folder.path)
-                write_or_note("best.keras", save, folder.path, session.unwritten)
         except (KeyboardInterrupt, RuntimeError) as end:
             from kytolly.record.resume import say_what_is_saved
 
@@ -211,6 +208,8 @@ class TrainingRun(Generic[Config]):
             raise
         summary = session.summary(evaluation, stopped_by, time.perf_counter() - began)
         path, unwritten = folder.path, session.unwritten
+        if session.keeps_last:
+            write_or_note("best.keras", lambda: save_network(state.network, path), path, unwritten)
         write_or_note("result.json", lambda: folder.write_result(summary), path, unwritten)
         plot = plot_learning_curve
         if evaluation.best_metric is not None:

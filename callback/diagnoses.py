@@ -106,6 +106,27 @@ def overfitting(
     )
 
 
+def nothing_found(
+    state: TrainState, points: Sequence[tuple[float, float, float, bool]]
+) -> str | None:
+    """The warning about a run of which every episode so far returned the same; None elsewhere.
+
+    Args:
+        state: After the last of the run's first evaluations.
+        points: A `training_warnings.TrendPoint` for each.
+    """
+    training, scores, deviations, _ = zip(*points, strict=True)
+    if any(deviations) or len({f"{value:.6g}" for value in (*training, *scores)}) > 1:
+        return None
+    advice = "train longer, or give a reward on the way to the goal"
+    if getattr(state.config, "normalize_advantage", False):
+        advice = f"set normalize_advantage to false, which keeps actions random meanwhile, {advice}"
+    return (
+        f"every episode of training and evaluation up to env step {state.env_steps:,} returned "
+        f"{scores[0]:.6g}: nothing says yet which actions are better. If it stays so, {advice}."
+    )
+
+
 def suspects(state: TrainState) -> str:
     """The settings that may make numbers overflow, with the values found, in words."""
     rate = state.metrics.get("learning_rate", math.nan)

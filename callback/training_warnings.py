@@ -93,11 +93,12 @@ class TrainingWarnings(Callback):
         self._sum = [0.0, 0.0]
         if point is None or state.updates == 0:
             return
-        self._trend = [*self._trend, point][-TREND:]
-        if len(self._trend) == TREND and is_diverging(self._trend):
-            from kytolly.callback.diagnoses import overfitting
+        first, self._trend = len(self._trend) < TREND, [*self._trend, point][-TREND:]
+        if len(self._trend) == TREND and (first or is_diverging(self._trend)):
+            from kytolly.callback.diagnoses import nothing_found, overfitting
 
-            if text := overfitting(state, self._trend):
+            look = overfitting if is_diverging(self._trend) else nothing_found
+            if text := look(state, self._trend):
                 self._say("trends", text)
 
     def get_state(self) -> JsonObject:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from kytolly.config.words import PREFIX
 from kytolly.environment.faults import one_line
-from kytolly.environment.signals import STOP_SIGNALS
+from kytolly.environment.signals import STOP_SIGNALS, is_echo
 from kytolly.loop.recovery import detail, disk_problem, is_out_of_memory
 
 MAX_MESSAGE = 1_000  # characters of a message
@@ -111,7 +111,8 @@ def watch_signals(reader: int) -> None:
 
     If the first has not ended the command within a second, a line says what it waits for.
     """
-    count, patience = 0, None
+    times: list[float] = []
+    patience = None
     while True:
         if not select.select([reader], [], [], patience)[0]:
             print_problem("stopping as soon as nothing is half done; once more ends it at once.")
@@ -120,10 +121,11 @@ def watch_signals(reader: int) -> None:
         number = os.read(reader, 1)
         if not number:
             return
-        if number[0] in STOP_SIGNALS:  # a signal that is ignored never arrives here
-            count = count + 1
-            patience = PATIENCE_SECONDS
-        if count > 1:
+        # A signal that is ignored never arrives here.
+        if number[0] not in STOP_SIGNALS or is_echo(times):
+            continue
+        patience = PATIENCE_SECONDS
+        if len(times) > 1:
             print_problem("ended at once: what came after the newest checkpoint is lost.")
             os._exit(128 + number[0])
 
@@ -132,12 +134,15 @@ def watch_signals(reader: int) -> None:
 def stop_signals() -> Iterator[list[int]]:
     """Make every stop signal a KeyboardInterrupt; gives the list of those received."""
     received: list[int] = []
+    times: list[float] = []
     owner = os.getpid()
 
     def interrupt(number: int, frame: object) -> None:
         if os.getpid() != owner and number != signal.SIGINT:  # a forked worker just ends
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
+        if is_echo(times):
+            return
         received.append(number)
         raise KeyboardInterrupt
 

@@ -48,6 +48,7 @@ from kytolly.experiment.sweep import (
 )
 from kytolly.experiment.together import begin_process
 from kytolly.machine.hardware import usable_cores
+from kytolly.record.resume import trust_text
 
 NO_VALUES = ("seed", "env_kwargs", "wrappers")  # settings that no value here can be
 
@@ -282,7 +283,8 @@ def programs_text(sweep: Sweep) -> str:
 
 def continue_words(sweep: Sweep) -> str:
     """A sentence with the command that trains the runs of a sweep that are not done."""
-    return f"Continue with `kytolly sweep --resume {shlex.quote(str(sweep.folder))}`."
+    trust = trust_text(sweep.environment, sweep.config)
+    return f"Continue with `kytolly sweep --resume {shlex.quote(str(sweep.folder))}{trust}`."
 
 
 def print_sweep(result: SweepResult, file: TextIO) -> None:

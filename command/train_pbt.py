@@ -27,6 +27,7 @@ from kytolly.experiment.pbt import PopulationBased, config_for_pbt
 from kytolly.experiment.processes import default_jobs
 from kytolly.experiment.seeds import shared_settings
 from kytolly.record.files import write_text
+from kytolly.record.resume import trust_text
 from kytolly.record.run_folder import RunFolder, versions
 from kytolly.record.saved_run import read_result
 
@@ -269,5 +270,5 @@ def run_member(args: argparse.Namespace, cfg: RunConfig, env: str) -> int:
 
 def continue_words(task: Task) -> str:
     """A sentence with the command that goes on with a population."""
-    path = shlex.quote(str(task.folder.path))
+    path = shlex.quote(str(task.folder.path)) + trust_text(task.environment, task.config)
     return f"Continue with `kytolly train {task.config.algorithm} --pbt --resume {path}`."

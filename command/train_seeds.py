@@ -30,6 +30,7 @@ from kytolly.experiment.together import (
     train_processes,
     unfinished,
 )
+from kytolly.record.resume import trust_text
 
 GivenConfig = Callable[[argparse.Namespace], tuple[RunConfig, str]]
 
@@ -169,10 +170,9 @@ def check_kept(args: argparse.Namespace, group: SeedGroup) -> None:
 def continue_words(group: SeedGroup) -> str:
     """A sentence with the command that trains the seeds of a group that are not done."""
     seeds = ",".join(map(str, group.seeds))
-    folder = shlex.quote(str(group.folder))
-    return (
-        f"Continue with `kytolly train {group.config.algorithm} --resume {folder} --seeds {seeds}`."
-    )
+    words = f"kytolly train {group.config.algorithm} --resume {shlex.quote(str(group.folder))}"
+    trust = trust_text(group.environment, group.config)
+    return f"Continue with `{words} --seeds {seeds}{trust}`."
 
 
 def print_seeds(result: SeedsResult, file: TextIO) -> None:

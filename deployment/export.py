@@ -125,7 +125,7 @@ def export(
     """Write an agent's greedy act function as a file that needs no kytolly.
 
     The file is compared with the agent on 1,000 observations, from playing where the environment
-    can be made, and kept only if it agrees: to 1e-5 of the largest value, and in every action but
+    can be made, and kept only if it agrees: to 1e-4 of the largest value, and in every action but
     for near ties. Of a quantized file the differences are reported, and the returns of episodes
     beside the agent's.
 

@@ -146,11 +146,14 @@ class PopulationBased:
         if env_steps >= self.config.total_env_steps:
             return None
         rng = np.random.default_rng([self.config.seed, env_steps])
-        order = np.argsort([-np.inf if np.isnan(x) else x for x in scores], kind="stable")
+        keys = np.array([-np.inf if np.isnan(x) else x for x in scores])
+        order = np.argsort(keys, kind="stable")
         count = max(1, round(SHARE * self.size)) if self.size < 5 else int(SHARE * self.size)
         weak, strong = order[:count], order[-count:]
-        sources = np.arange(self.size)
-        sources[weak] = rng.choice(strong, size=count)
+        models = rng.choice(strong, size=count)
+        is_better = keys[models] > keys[weak]  # a member that is as good goes on as it is
+        weak, sources = weak[is_better], np.arange(self.size)
+        sources[weak] = models[is_better]
         numbers = {name: np.array(values)[sources] for name, values in now.items()}
         drawn = self._drawn(rng)
         for name, values in numbers.items():

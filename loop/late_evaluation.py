@@ -1,4 +1,4 @@
-"""Says that an evaluation had no time to end."""
+"""Says that an evaluation, or its episodes, had no time to end."""
 
 from __future__ import annotations
 
@@ -11,5 +11,18 @@ def warn_of_time(name: str, ended: int, episodes: int) -> None:
     warnings.warn(
         f"max_wall_seconds cut an evaluation of {name} when {ended} of {episodes} episodes had "
         f"ended; {counted}.",
+        stacklevel=2,
+    )
+
+
+def warn_of_cut(name: str, env_steps: int, largest: int) -> None:
+    """Say that an episode was cut after so many env steps; one after training after the largest."""
+    rest = ""
+    if env_steps < largest:
+        rest = f" during training; the last evaluation of a run plays up to {largest:,}"
+    warnings.warn(
+        f"An evaluation episode of {name} did not end within {env_steps:,} env steps "
+        f"and was cut there{rest}. Give the environment a time limit (max_episode_steps, or "
+        "Gymnasium's TimeLimit), also where it ends its episodes itself, but later.",
         stacklevel=2,
     )

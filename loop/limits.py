@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,8 @@ from kytolly.callback.base import TrainState
 
 STEP_LIMIT = 27_000  # env steps, as in Atari; the episode is cut there
 MIN_STEP_LIMIT_IN_TRAINING = 1_000  # env steps
-LUCK = 0.25  # of what evaluations lie apart: less is lost between two seeds of the same weights
+# Of what evaluations lie apart, and of the best: less is lost between seeds of the same weights.
+LUCK, LOSS = 0.25, 0.05
 LATE_SECONDS = 1.0  # after max_wall_seconds: then a rollout is left unfinished
 END_SECONDS = 5.0  # for the evaluations after max_wall_seconds, or a tenth of it if that is more
 
@@ -70,23 +70,17 @@ class EpisodeLimit:
         """Say that an episode was cut, the first time."""
         if self._has_warned:
             return
-        self._has_warned, rest = True, ""
-        if self.env_steps < STEP_LIMIT:
-            rest = f" during training; the last evaluation of a run plays up to {STEP_LIMIT:,}"
-        warnings.warn(
-            f"An evaluation episode of {self.name} did not end within {self.env_steps:,} env steps "
-            f"and was cut there{rest}. Give the environment a time limit (max_episode_steps, or "
-            "Gymnasium's TimeLimit), also where it ends its episodes itself, but later.",
-            stacklevel=2,
-        )
+        self._has_warned = True
+        from kytolly.loop.late_evaluation import warn_of_cut
+
+        warn_of_cut(self.name, self.env_steps, STEP_LIMIT)
 
 
 def training_step_limit(state: TrainState) -> int:
     """Env steps of an episode of an evaluation during training, where nothing else limits them.
 
     A tenth of the interval between two evaluations, but at least 1,000, or no episode of many
-    environments would end: where a policy never reaches an end, evaluating may take longer than
-    training, but no longer than `evaluation_episodes` such episodes.
+    environments would end; where a policy never reaches one, evaluating may outlast training.
     """
     tenth = state.interval("evaluation", 20) // 10
     return min(STEP_LIMIT, max(MIN_STEP_LIMIT_IN_TRAINING, tenth))
@@ -96,4 +90,5 @@ def was_luck(state: TrainState, final: Any, scores: Sequence[float]) -> bool:
     """True if the best weights return much less than in that of the evaluations that chose them."""
     if len(scores) < 3 or final.cut or final.length_mean >= training_step_limit(state):
         return False
-    return max(scores) - final.return_mean > LUCK * (max(scores) - min(scores))
+    best, spread = max(scores), max(scores) - min(scores)
+    return best - final.return_mean > max(LUCK * spread, LOSS * abs(best))

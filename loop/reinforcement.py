@@ -99,10 +99,9 @@ class AgentReport:
         idle = self.loop.take_idle_seconds()
         if idle is not None:
             row["device_idle"] = idle / seconds
-        policy = self.agent.policy
-        row["learning_rate"] = float(policy.optimizer.learning_rate)
-        if policy.weights.noise_count:
-            row["weight_noise"] = float(policy.weights.mean_deviation())
+        row["learning_rate"] = float(self.agent.policy.optimizer.learning_rate)
+        if self.agent.policy.weights.noise_count:
+            row["weight_noise"] = float(self.agent.policy.weights.mean_deviation())
         row["env_steps_per_second"] = (now.env_steps - before.env_steps) / seconds
         row["updates_per_second"] = (now.updates - before.updates) / seconds
         return row

@@ -224,10 +224,9 @@ class TrainingSession:
 
     def evaluate_best(self) -> Requests[Outcome]:
         """The evaluation of the run's best weights, which the network keeps."""
-        policy = self.learner.policy
-        last = policy.network.get_weights()
+        last = self.learner.policy.network.get_weights()
         if self.best_weights is not None:
-            policy.set_weights(self.best_weights)
+            self.learner.policy.set_weights(self.best_weights)
         evaluation = yield Evaluate(self.report, None, self.clock.final_deadline)
         scores = [row[MEAN] for row in self.history if MEAN in row]
         if was_luck(self.state, evaluation, scores):

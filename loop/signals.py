@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from kytolly.environment.signals import STOP_SIGNALS
+from kytolly.environment.signals import STOP_SIGNALS, is_echo
 
 HOST = "kytolly.loop.host"  # tensor code cannot hang
 
@@ -19,11 +19,11 @@ HOST = "kytolly.loop.host"  # tensor code cannot hang
 def deferred_signals() -> Iterator[Callable[[], None]]:
     """Hold back the first stop signal; gives `raise_pending`, which lets it through.
 
-    Its own handler runs when that function is called, or after the block. A second signal is not
+    Its own handler runs when that function is called, or after the block. A later signal is not
     held back, nor is the first where an environment hangs. Signals that are ignored, or that end
     the process without Python, stay as they are; so do all of them outside the main thread.
     """
-    pending: list[int] = []
+    pending, times = list[int](), list[float]()
     watchdog = None
     if HOST in sys.modules:  # not in the handler: a signal may come within another import
         watchdog = importlib.import_module("kytolly.loop.watchdog")
@@ -31,6 +31,8 @@ def deferred_signals() -> Iterator[Callable[[], None]]:
     handlers = {n: h for n in STOP_SIGNALS if is_main and callable(h := signal.getsignal(n))}
 
     def defer(number: int, frame: FrameType | None) -> None:
+        if is_echo(times):
+            return
         if pending:
             handlers[number](number, None)
         pending.append(number)

@@ -192,7 +192,7 @@ def what_is_saved(state: RunState) -> str:
     where, command = "`resume=True`", state.config.command
     plays = command == f"kytolly train {state.config.algorithm}"  # texts have no environment
     if command is not None and not (plays and is_class_name(state.env_name)):
-        trust = trust_text(state) if plays else ""
+        trust = trust_text(state.env_name, state.config) if plays else ""
         where = f"`{command} --resume {shlex.quote(str(run_dir))}{trust}`"
     if not saved:
         return f"Nothing is saved in {run_dir}: training had not begun. Begin it with {where}."
@@ -200,9 +200,9 @@ def what_is_saved(state: RunState) -> str:
     return f"The run is saved in {run_dir} after {count}. Continue it with {where}."
 
 
-def trust_text(state: RunState) -> str:
-    """The option that a command needs to import what the run names."""
-    imports = ":" in state.env_name or getattr(state.config, "wrappers", None)
+def trust_text(environment: str, config: Any) -> str:
+    """The option that a command needs to import what a run names, its wrappers included."""
+    imports = ":" in environment or getattr(config, "wrappers", None)
     return " --trust" if imports else ""
 
 

@@ -13,6 +13,8 @@ import pytest
 from kytolly.callback.base import notify
 from kytolly.callback.training_warnings import MIN_ROWS, STAYS, TREND, WINDOW, TrainingWarnings
 from kytolly.config.c51 import C51Config
+from kytolly.config.dqn import DQNConfig
+from kytolly.config.ppo import PPOConfig
 from kytolly.config.supervised import SupervisedConfig
 from kytolly.loop.supervised import SupervisedState, TaskEvaluation
 from tests.helpers.states import make_state, metrics_row
@@ -122,6 +124,32 @@ def test_rising_training_and_falling_evaluations_are_said():
     assert said(started(), evaluations=within_noise) == []
     still_better = [(10.0 + n, 50.0 - n) for n in range(TREND)]  # than the training episodes
     assert said(started(), evaluations=still_better) == []
+
+
+def equal_returns(value, count, config, **changes):
+    """The warnings of evaluations whose episodes all return the same, as do those of training."""
+    watcher = started()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for number in range(1, count + 1):
+            returns = {"evaluation_return": value, "metrics": metrics_row(episode_return=value)}
+            returns |= changes if number == count else {}
+            state = make_state(None, 100 * number, config=config, **returns)
+            alone = dataclasses.replace(cast(Any, state.evaluation), return_std=0.0)
+            watcher.on_evaluation(dataclasses.replace(state, evaluation=alone))
+    return [str(one.message) for one in found]
+
+
+def test_a_run_whose_episodes_all_return_the_same_is_told_once():
+    (words,) = equal_returns(-20_000.0, 2 * TREND, PPOConfig())
+    assert f"up to env step {100 * TREND} returned -20000: nothing says yet" in words
+    assert "set normalize_advantage to false" in words
+    (words,) = equal_returns(-20_000.0, TREND, DQNConfig())
+    assert "normalize_advantage" not in words
+    assert equal_returns(-20_000.0, TREND - 1, PPOConfig()) == []
+    assert equal_returns(-20_000.0, TREND, PPOConfig(), evaluation_return=-19_000.0) == []
+    other = metrics_row(episode_return=-19_900.0)
+    assert equal_returns(-20_000.0, TREND, PPOConfig(), metrics=other) == []
 
 
 def supervised(losses, scores, watcher=None):

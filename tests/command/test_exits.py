@@ -118,6 +118,19 @@ def test_a_second_signal_ends_at_once_what_handlers_cannot_interrupt():
     assert "stopping as soon as nothing is half done" in first and "ended at once" in second
 
 
+def test_signals_that_come_together_are_one():
+    together = TWICE.replace("time.sleep(1.5)", "time.sleep(0.05)").replace("2_000_000_000", "9**7")
+    code = together.replace("exit_status(command)", "print(exit_status(command))")
+    code += "\ntime.sleep(0.2)"
+    code = code.replace(
+        "def command():",
+        "def command():\n  try:\n    work()\n  finally:\n    time.sleep(1)\ndef work():",
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "130\n")
+    assert "ended at once" not in done.stderr and "interrupted" in done.stderr
+
+
 def test_the_signal_of_a_forked_worker_is_not_the_second_of_its_parent():
     def command():
         child = os.fork()

@@ -39,6 +39,13 @@ def test_a_return_that_is_no_number_is_the_weakest(tmp_path):
     assert {event.sources[3], event.sources[9]} <= {4, 8}
 
 
+def test_a_member_as_good_as_the_strongest_goes_on_as_it_is(tmp_path):
+    event = population(tmp_path).decide(100, [0] * 10, NOW)
+    assert event.sources == list(range(10)) and event.numbers == NOW
+    event = population(tmp_path).decide(100, [3, 3, 3, 3, 3, 2, 3, 3, 3, 3], NOW)
+    assert [m for m, source in enumerate(event.sources) if m != source] == [5]
+
+
 def test_decisions_are_made_once_an_interval_and_never_at_the_end(tmp_path):
     pbt = population(tmp_path)
     steps = [50, 90, 110, 150, 205, 290, 1000]

@@ -85,6 +85,21 @@ def test_one_signal_is_delivered_once():
     assert calls == [1]
 
 
+def test_two_signals_at_once_are_one_and_a_later_one_is_not_held_back():
+    calls = []
+    before = signal.signal(signal.SIGTERM, lambda *_: calls.append(1))
+    try:
+        with deferred_signals():
+            for _ in range(3):
+                signal.raise_signal(signal.SIGTERM)
+            assert not calls
+            time.sleep(0.6)
+            signal.raise_signal(signal.SIGTERM)
+            assert calls == [1]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class Press(Callback):
     """Ctrl-C as a terminal sends it: to every process of the run, its workers first."""
 

@@ -1,7 +1,6 @@
 import csv
 import dataclasses
 import json
-import re
 import shutil
 import warnings
 
@@ -159,29 +158,23 @@ class OneStep(gymnasium.Env):
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
-    noise = 1.0
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return np.zeros(1, np.float32), {}
 
     def step(self, action):
-        return np.zeros(1, np.float32), self.noise * self.np_random.normal(), True, False, {}
+        return np.zeros(1, np.float32), self.np_random.normal(), True, False, {}
 
 
-class Silent(OneStep):
-    noise = 0.0
-
-
-@pytest.mark.parametrize("env, warns", [(OneStep, True), (Silent, False)])
-def test_weights_that_a_lucky_evaluation_chose_are_named(env, warns, cfg, tmp_path):
+def test_luck_is_not_named_where_the_last_weights_are_no_better(cfg, tmp_path):
     few = dataclasses.replace(cfg, evaluation_interval_env_steps=100, evaluation_episodes=1)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        result = Trainer(tmp_path / "l", progress=False).train_dqn(few, env)
+        result = Trainer(tmp_path / "l", progress=False).train_dqn(few, OneStep)
     best = max(row["evaluation_return_mean"] for row in result.history)
-    words = f"return {result.evaluation.return_mean:.1f} in .* returned {best:.1f} when 1 chose"
-    assert any(re.search(words, str(warning.message)) for warning in said) is warns
+    assert best - result.evaluation.return_mean > 0.3
+    assert not any("by luck" in str(warning.message) for warning in said)
 
 
 class Sign(OneStep):
@@ -194,7 +187,13 @@ class Sign(OneStep):
         return np.full(1, self.sign, np.float32), {}
 
     def step(self, action):
-        return np.zeros(1, np.float32), float(action == (self.sign > 0)) + Sign.bonus, True, False, {}
+        return (
+            np.zeros(1, np.float32),
+            float(action == (self.sign > 0)) + Sign.bonus,
+            True,
+            False,
+            {},
+        )
 
 
 class LuckyOnce(Callback):
@@ -207,7 +206,7 @@ class LuckyOnce(Callback):
         Sign.bonus = 0.0
 
 
-@pytest.mark.parametrize("luck", [10.0, 0.0])
+@pytest.mark.parametrize("luck", [1.0, 0.0])
 def test_last_weights_that_are_better_than_lucky_ones_are_kept(luck, cfg, tmp_path):
     often = dataclasses.replace(
         cfg, evaluation_interval_env_steps=20, total_env_steps=600, learning_rate=0.01, seed=1
@@ -218,7 +217,7 @@ def test_last_weights_that_are_better_than_lucky_ones_are_kept(luck, cfg, tmp_pa
     returns = [row["evaluation_return_mean"] for row in result.history]
     assert returns[0] >= luck and returns[0] < luck + 0.9
     texts = [str(warning.message) for warning in said]
-    kept = any("the last ones return 1.0: best.keras has these" in text for text in texts)
+    kept = any("The last ones return 1.0: best.keras has these" in text for text in texts)
     assert kept is bool(luck)
     assert result.evaluation.return_mean == 1.0
     obs = np.array([[-1], [1]], np.float32)

@@ -66,6 +66,11 @@ def jumped_loss(state: TrainState, name: str, value: float, usual: float, jump: 
     )
 
 
+def trend_text(state: TrainState, points: Sequence[tuple[float, float, float, bool]]) -> str | None:
+    """The warning about evaluations that fall, or are all alike; None where neither is true."""
+    return overfitting(state, points) or nothing_found(state, points)
+
+
 def overfitting(
     state: TrainState, points: Sequence[tuple[float, float, float, bool]]
 ) -> str | None:
@@ -85,7 +90,7 @@ def overfitting(
     advice = "The best weights are kept"
     least = MIN_FALL * abs(scores[0])
     if not comparable[-1]:
-        if scores[0] - max(scores[1:]) <= least:
+        if scores[0] - max(scores[1:]) <= least or training[0] >= training[-1]:
             return None
         name = state.evaluation.best_metric if state.evaluation else "score"
         return (

@@ -95,10 +95,9 @@ class TrainingWarnings(Callback):
             return
         first, self._trend = len(self._trend) < TREND, [*self._trend, point][-TREND:]
         if len(self._trend) == TREND and (first or is_diverging(self._trend)):
-            from kytolly.callback.diagnoses import nothing_found, overfitting
+            from kytolly.callback.diagnoses import trend_text
 
-            look = overfitting if is_diverging(self._trend) else nothing_found
-            if text := look(state, self._trend):
+            if text := trend_text(state, self._trend):
                 self._say("trends", text)
 
     def get_state(self) -> JsonObject:

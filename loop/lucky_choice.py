@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kytolly.loop.session import Evaluate
-
 if TYPE_CHECKING:
     from kytolly.callback.base import Outcome
-    from kytolly.loop.session import Requests, TrainingSession
-
 
 REGAINED = 0.5  # of what luck had promised: less is noise
 
 
 def better_weights(
-    session: TrainingSession, final: Any, last: list[np.ndarray], chosen_by: float
-) -> Requests[Outcome]:
+    session: Any, play: Any, final: Any, last: list[np.ndarray], chosen_by: float
+) -> Generator[Any, Any, Outcome]:
     """Play the run's last weights too, and keep them if they are better; returns the evaluation.
 
     Args:
-        session: A run that has ended. Its network has the best weights.
-        final: Their evaluation.
+        session: The `TrainingSession` of a run that has ended. Its network has the best weights.
+        play: Request of an evaluation of what the network has.
+        final: That of the best weights.
         last: The network's weights at the end of training.
         chosen_by: The return of the evaluation that chose the best weights.
     """
@@ -34,7 +32,7 @@ def better_weights(
     if not all(np.isfinite(part).all() for part in last):
         return final
     policy.set_weights(last)
-    other = yield Evaluate(session.report, None, session.clock.final_deadline)
+    other = yield play
     if other.cut or other.score - final.score < REGAINED * (chosen_by - final.score):
         policy.set_weights(best)
         return final

@@ -227,12 +227,13 @@ class TrainingSession:
         last = self.learner.policy.network.get_weights()
         if self.best_weights is not None:
             self.learner.policy.set_weights(self.best_weights)
-        evaluation = yield Evaluate(self.report, None, self.clock.final_deadline)
+        play = Evaluate(self.report, None, self.clock.final_deadline)
+        evaluation = yield play
         scores = [row[MEAN] for row in self.history if MEAN in row]
         if was_luck(self.state, evaluation, scores):
             from kytolly.loop.lucky_choice import better_weights
 
-            evaluation = yield from better_weights(self, evaluation, last, max(scores))
+            evaluation = yield from better_weights(self, play, evaluation, last, max(scores))
         return evaluation
 
     def _evaluate(self) -> Requests[None]:

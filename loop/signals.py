@@ -21,7 +21,7 @@ def deferred_signals() -> Iterator[Callable[[], None]]:
 
     Its own handler runs when that function is called, or after the block. A later signal is not
     held back, nor is the first where an environment hangs. Signals that are ignored, or that end
-    the process without Python, stay as they are; so do all of them outside the main thread.
+    the process without Python, stay as they are; outside the main thread all do.
     """
     pending, times = list[int](), list[float]()
     watchdog = None

@@ -79,8 +79,7 @@ class EpisodeLimit:
 def training_step_limit(state: TrainState) -> int:
     """Env steps of an episode of an evaluation during training, where nothing else limits them.
 
-    A tenth of the interval between two evaluations, but at least 1,000, or no episode of many
-    environments would end; where a policy never reaches one, evaluating may outlast training.
+    A tenth of the interval between two evaluations, but at least 1,000, which many episodes need.
     """
     tenth = state.interval("evaluation", 20) // 10
     return min(STEP_LIMIT, max(MIN_STEP_LIMIT_IN_TRAINING, tenth))

@@ -145,6 +145,12 @@ class Reformulator:
                 f"{error} A run of an older version has to be trained again."
             ) from None
         choices, options = read_choices(path), without_lists(options)
+        if choices.fusion is None:
+            warnings.warn(
+                f"{run_dir} was stopped before dev queries chose which changes help: all are made, "
+                "tested or not. Train again to the end, or give the word pretrained in its place.",
+                stacklevel=2,
+            )
         if collection is not None:
             options = dataclasses.replace(options, collection=str(collection))
         usual = tokenizer_from(options.retrieval).identity

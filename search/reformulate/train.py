@@ -366,8 +366,8 @@ def saved_where(path: Path) -> str:
     if not (path / BEST).is_file():
         return "Training had not begun: nothing is saved."
     return (
-        f"The run is saved in {path}; `kytolly reformulate {path} QUERY` uses the network that "
-        "gained most so far."
+        f"The run is saved in {path}; `kytolly reformulate {path} QUERY` uses its best network, "
+        "whose changes no dev query has tested."
     )
 
 

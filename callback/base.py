@@ -32,7 +32,9 @@ class Outcome(Protocol):
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
-    digits: ClassVar[int]
+
+    @property
+    def digits(self) -> int: ...
 
     @property
     def score(self) -> float: ...
@@ -73,7 +75,11 @@ class Evaluation:
     length_mean: float
     returns: tuple[float, ...] = dataclasses.field(repr=False, default=())
     cut: bool = False
-    digits: ClassVar[int] = 1
+
+    @property
+    def digits(self) -> int:
+        """So many that three of the return, or of its deviation if that is larger, are shown."""
+        return places(self.return_mean, self.return_std)
 
     @property
     def best_metric(self) -> None:
@@ -87,7 +93,7 @@ class Evaluation:
     @property
     def text(self) -> str:
         """The text of the progress display."""
-        return f"return {self.return_mean:.1f} ± {self.return_std:.1f}"
+        return f"return {self.return_mean:.{self.digits}f} ± {self.return_std:.{self.digits}f}"
 
     def logs(self) -> dict[str, float]:
         """The metrics by the names that Keras callbacks get."""
@@ -111,6 +117,12 @@ class Evaluation:
         """The metrics that a result file holds."""
         names = ("episodes", "return_mean", "return_std", "length_mean")
         return {name: getattr(self, name) for name in names}
+
+
+def places(*numbers: float) -> int:
+    """Digits after the point, at least one, that leave three of the largest of some numbers."""
+    size = max(map(abs, numbers))
+    return 2 - math.floor(math.log10(size)) if 1e-4 < size < 10 else 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -262,14 +274,8 @@ def warn(text: str) -> None:
 
     `notify` calls hooks through contextlib, whose line would say nothing to anybody.
     """
-    frame = sys._getframe(1)
-    level = 2
-    while frame.f_back is not None and is_internal(frame.f_globals.get("__name__", "")):
-        frame = frame.f_back
-        level = level + 1
+    frame, level = sys._getframe(1), 2
+    between = ("kytolly", "contextlib")  # a user's line and a hook
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in between:
+        frame, level = frame.f_back, level + 1
     warnings.warn(text, stacklevel=level)
-
-
-def is_internal(module: str) -> bool:
-    """True for a module that lies between a user's line and a hook."""
-    return module.partition(".")[0] in ("kytolly", "contextlib")

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Column
 
-from kytolly.callback.base import Callback, TrainState
+from kytolly.callback.base import Callback, TrainState, places
 
 MAX_ADDED = 3
 REFRESH_SECONDS = 0.1  # the bar is drawn at most once in this time
@@ -134,7 +134,7 @@ class ProgressBar(Callback):
     def _draw(self, state: TrainState) -> None:
         if self._progress is None:
             return
-        returns = [f"return {short(self._episode_return)}"]
+        returns = [f"return {short(self._episode_return, places(self._episode_return))}"]
         evaluation = state.evaluation
         if evaluation is not None:
             returns.append(f"evaluation {short(evaluation.score, evaluation.digits)}")

@@ -23,12 +23,15 @@ def print_result(summary: Summary, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
         return
+    from kytolly.callback.base import places
+
     evaluation = summary["evaluation"]
+    mean, deviation = evaluation["return_mean"], evaluation["return_std"]
     iqm = summary.get("return_iqm")
+    digits = places(mean, deviation)
     print(
-        f"Return of the best weights: {evaluation['return_mean']:.1f} ± "
-        f"{evaluation['return_std']:.1f}"
-        f"{'' if iqm is None else f', interquartile mean {iqm:.1f},'} over "
+        f"Return of the best weights: {mean:.{digits}f} ± {deviation:.{digits}f}"
+        f"{'' if iqm is None else f', interquartile mean {iqm:.{digits}f},'} over "
         f"{evaluation['episodes']} greedy episodes"
     )
     if "env_steps" in summary:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kytolly.callback.base import places
+
 if TYPE_CHECKING:
     from kytolly.callback.base import Outcome
 
@@ -37,11 +39,12 @@ def better_weights(
         policy.set_weights(best)
         return final
     session.best_weights, session.keeps_last = last, True
+    digits, count = places(chosen_by, final.score), session.state.config.evaluation_episodes
+    promised, kept = f"{chosen_by:.{digits}f}", f"{other.score:.{digits}f}"
     warnings.warn(
-        f"The best weights returned {chosen_by:.1f} when {session.state.config.evaluation_episodes}"
-        f" episodes chose them, by luck, and {final.score:.1f} in {final.episodes}. The last ones "
-        f"return {other.score:.1f}: best.keras has these. Raise evaluation_episodes to choose "
-        "better.",
+        f"The best weights returned {promised} when {count} episodes chose them, by luck, and "
+        f"{final.score:.{digits}f} in {final.episodes}. The last ones return {kept}: best.keras "
+        "has these. Raise evaluation_episodes to choose better.",
         stacklevel=2,
     )
     return other

@@ -154,7 +154,11 @@ class TaskEvaluation:
     best_metric: str
     metrics: dict[str, float]
     cut: bool = False
-    digits: ClassVar[int] = 4
+
+    @property
+    def digits(self) -> int:
+        """After the point, of any metric."""
+        return 4
 
     @property
     def score(self) -> float:

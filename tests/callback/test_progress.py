@@ -10,6 +10,7 @@ import keras
 import pytest
 
 from kytolly.callback import progress
+from kytolly.callback.base import Evaluation, places
 from kytolly.callback.progress import ProgressBar, clock, rate
 from tests.helpers.states import make_state, metrics_row
 
@@ -161,3 +162,11 @@ def test_the_first_line_counts_the_parameters(tmp_path):
 )
 def test_a_slow_rate_is_not_0(speed, text):
     assert rate(speed) == text
+
+
+def test_three_digits_of_a_return_are_shown():
+    returns = [(489.31, 43.1), (57.2, 1.5), (9.333, 0.1), (0.7361, 0.44), (0.0, 0.0)]
+    shown = [Evaluation(20, mean, deviation, 9.0).text for mean, deviation in returns]
+    assert shown[:3] == ["return 489.3 ± 43.1", "return 57.2 ± 1.5", "return 9.33 ± 0.10"]
+    assert shown[3:] == ["return 0.736 ± 0.440", "return 0.0 ± 0.0"]
+    assert [places(-0.02, 0.001), places(math.nan), places(math.inf)] == [4, 1, 1]

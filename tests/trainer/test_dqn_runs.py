@@ -217,7 +217,7 @@ def test_last_weights_that_are_better_than_lucky_ones_are_kept(luck, cfg, tmp_pa
     returns = [row["evaluation_return_mean"] for row in result.history]
     assert returns[0] >= luck and returns[0] < luck + 0.9
     texts = [str(warning.message) for warning in said]
-    kept = any("The last ones return 1.0: best.keras has these" in text for text in texts)
+    kept = any("The last ones return 1.00: best.keras has these" in text for text in texts)
     assert kept is bool(luck)
     assert result.evaluation.return_mean == 1.0
     obs = np.array([[-1], [1]], np.float32)

@@ -48,7 +48,7 @@ from kytolly.experiment.sweep import (
 )
 from kytolly.experiment.together import begin_process
 from kytolly.machine.hardware import usable_cores
-from kytolly.record.resume import trust_text
+from kytolly.record.saved_run import trust_text
 
 NO_VALUES = ("seed", "env_kwargs", "wrappers")  # settings that no value here can be
 

@@ -27,9 +27,8 @@ from kytolly.experiment.pbt import PopulationBased, config_for_pbt
 from kytolly.experiment.processes import default_jobs
 from kytolly.experiment.seeds import shared_settings
 from kytolly.record.files import write_text
-from kytolly.record.resume import trust_text
 from kytolly.record.run_folder import RunFolder, versions
-from kytolly.record.saved_run import read_result
+from kytolly.record.saved_run import read_result, trust_text
 
 if TYPE_CHECKING:
     from kytolly.experiment.pbt_processes import MemberProcesses

@@ -30,7 +30,7 @@ from kytolly.experiment.together import (
     train_processes,
     unfinished,
 )
-from kytolly.record.resume import trust_text
+from kytolly.record.saved_run import trust_text
 
 GivenConfig = Callable[[argparse.Namespace], tuple[RunConfig, str]]
 

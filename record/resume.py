@@ -33,7 +33,7 @@ from kytolly.record.saved_checkpoint import (
     path_without_pattern,
     short_reason,
 )
-from kytolly.record.saved_run import SavedConfig, SavedRun, bare_id, is_class_name
+from kytolly.record.saved_run import SavedConfig, SavedRun, bare_id, is_class_name, trust_text
 
 if TYPE_CHECKING:
     from kytolly.config.run import RunConfig
@@ -198,12 +198,6 @@ def what_is_saved(state: RunState) -> str:
         return f"Nothing is saved in {run_dir}: training had not begun. Begin it with {where}."
     count = f"{saved[0][0]:,} {state.units}"
     return f"The run is saved in {run_dir} after {count}. Continue it with {where}."
-
-
-def trust_text(environment: str, config: Any) -> str:
-    """The option that a command needs to import what a run names, its wrappers included."""
-    imports = ":" in environment or getattr(config, "wrappers", None)
-    return " --trust" if imports else ""
 
 
 def restore(

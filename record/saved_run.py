@@ -170,6 +170,12 @@ class SavedRun:
         )
 
 
+def trust_text(environment: str, config: Any) -> str:
+    """The option that a command needs to import what a run names, its wrappers included."""
+    imports = ":" in environment or getattr(config, "wrappers", None)
+    return " --trust" if imports else ""
+
+
 def is_class_name(environment: str) -> bool:
     """True for the name of an environment that was made in Python and is no id."""
     import gymnasium  # which loading an agent does without

@@ -42,7 +42,7 @@ def test_a_return_that_is_no_number_is_the_weakest(tmp_path):
 def test_a_member_as_good_as_the_strongest_goes_on_as_it_is(tmp_path):
     event = population(tmp_path).decide(100, [0] * 10, NOW)
     assert event.sources == list(range(10)) and event.numbers == NOW
-    event = population(tmp_path).decide(100, [3, 3, 3, 3, 3, 2, 3, 3, 3, 3], NOW)
+    event = population(tmp_path).decide(200, [3, 3, 3, 3, 3, 2, 3, 3, 3, 3], NOW)
     assert [m for m, source in enumerate(event.sources) if m != source] == [5]
 
 

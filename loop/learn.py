@@ -63,8 +63,8 @@ class LoopMetrics(NamedTuple):
 
     def plus(self, later: LoopMetrics) -> LoopMetrics:
         """Sums over two consecutive spans; what is no sum is taken from the later."""
-        sums = LoopMetrics._make(a + b for a, b in zip(self, later, strict=True))
-        return sums._replace(latest=later.latest)
+        pairs = zip(self[:-1], later[:-1], strict=True)
+        return LoopMetrics._make([*(a + b for a, b in pairs), later.latest])
 
     def with_update(self, metrics: tf.Tensor) -> LoopMetrics:
         """The sums with one more update and its metrics [F]."""

@@ -95,6 +95,13 @@ def test_a_skipped_update_is_left_out_of_the_means(precision):
     assert int(sums.updates) == 3
 
 
+def test_sums_of_a_run_of_before_go_on_where_it_had_other_latest_metrics():
+    zeros = LoopMetrics.zeros(make_loop("dqn", xla=False).agent).on_host()
+    before = zeros._replace(updates=3, latest=np.arange(7.0))
+    both = before.plus(zeros._replace(updates=4, latest=zeros.latest + 1.0))
+    assert both.updates == 7 and both.latest.tolist() == [1.0] * len(zeros.latest)
+
+
 def test_the_memory_of_dqn_holds_the_rows_in_the_order_of_time(trained):
     algorithm, loop, _ = trained
     if algorithm != "dqn":

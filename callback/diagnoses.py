@@ -1,6 +1,6 @@
 """The texts of warnings while a run trains, and the faults that few runs can have.
 
-Loaded when there is one to look at: `training_warnings` sees that first.
+Loaded when there may be one: `training_warnings` sees that first.
 """
 
 from __future__ import annotations
@@ -8,9 +8,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
 from kytolly.callback.base import TrainState
 
+# The return of training (of texts, the negative loss), the score of an evaluation, its standard
+# deviation over episodes, and whether both are in the same units.
+TrendPoint: TypeAlias = tuple[float, float, float, bool]
 IDLE_SHARE = 0.5  # of the time, above which the device waits too long
 IDLE_SECONDS = 30.0  # of training, before anything is said about it
 CLIPPED_SHARE = 0.05  # of the targets' probability, above which a distribution's bounds are wrong
@@ -66,14 +70,25 @@ def jumped_loss(state: TrainState, name: str, value: float, usual: float, jump: 
     )
 
 
-def trend_text(state: TrainState, points: Sequence[tuple[float, float, float, bool]]) -> str | None:
-    """The warning about evaluations that fall, or are all alike; None where neither is true."""
-    return overfitting(state, points) or nothing_found(state, points)
+def trend_faults(
+    state: TrainState, points: Sequence[TrendPoint], are_first: bool
+) -> Iterator[tuple[str, str]]:
+    """A name and a text for each fault in the newest evaluations.
+
+    Args:
+        state: After the last of them.
+        points: One for each.
+        are_first: The run has had no others.
+    """
+    training, scores, _, _ = zip(*points, strict=True)
+    if training[0] < training[-1] and max(scores[1:]) < scores[0]:
+        if text := overfitting(state, points):
+            yield "trends", text
+    elif are_first and (text := nothing_found(state, points)):
+        yield "alike", text
 
 
-def overfitting(
-    state: TrainState, points: Sequence[tuple[float, float, float, bool]]
-) -> str | None:
+def overfitting(state: TrainState, points: Sequence[TrendPoint]) -> str | None:
     """The warning about evaluations that fall while training rises; None where they do not.
 
     Evaluations of agents that learn well go up and down, too. So each must be worse than the one
@@ -82,7 +97,7 @@ def overfitting(
 
     Args:
         state: After the last evaluation.
-        points: A `training_warnings.TrendPoint` for each evaluation.
+        points: One for each evaluation; training has risen since the first, and no score has.
     """
     training, scores, deviations, comparable = zip(*points, strict=True)
     when = f"over {len(points)} evaluations up to {state.units[:-1]} {state.progress:,}"
@@ -90,7 +105,7 @@ def overfitting(
     advice = "The best weights are kept"
     least = MIN_FALL * abs(scores[0])
     if not comparable[-1]:
-        if scores[0] - max(scores[1:]) <= least or training[0] >= training[-1]:
+        if scores[0] - max(scores[1:]) <= least:
             return None
         name = state.evaluation.best_metric if state.evaluation else "score"
         return (
@@ -111,14 +126,12 @@ def overfitting(
     )
 
 
-def nothing_found(
-    state: TrainState, points: Sequence[tuple[float, float, float, bool]]
-) -> str | None:
+def nothing_found(state: TrainState, points: Sequence[TrendPoint]) -> str | None:
     """The warning about a run of which every episode so far returned the same; None elsewhere.
 
     Args:
         state: After the last of the run's first evaluations.
-        points: A `training_warnings.TrendPoint` for each.
+        points: One for each.
     """
     training, scores, deviations, _ = zip(*points, strict=True)
     if any(deviations) or len({f"{value:.6g}" for value in (*training, *scores)}) > 1:

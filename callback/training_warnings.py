@@ -5,19 +5,15 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from kytolly.callback.base import Callback, Evaluation, JsonObject, TrainState, warn
 
 if TYPE_CHECKING:
-    from kytolly.callback.diagnoses import RareMetrics
+    from kytolly.callback.diagnoses import RareMetrics, TrendPoint
     from kytolly.config.run import RunConfig
     from kytolly.config.supervised import SupervisedConfig
 
-# The return of training (of texts, the negative loss), the score of an evaluation, its standard
-# deviation over episodes, and whether both are in the same units.
-TrendPoint: TypeAlias = tuple[float, float, float, bool]
 JUMP = 10.0  # times the running median
 WINDOW = 20  # rows of the running median
 MIN_ROWS = 5  # rows before a jump can be seen
@@ -54,12 +50,6 @@ def trend_point(state: TrainState, mean_loss: float) -> TrendPoint | None:
     return point if math.isfinite(point[0]) and math.isfinite(point[1]) else None
 
 
-def is_diverging(points: Sequence[TrendPoint]) -> bool:
-    """True where training has risen since the first point, and every later score is lower."""
-    training, scores, _, _ = zip(*points, strict=True)
-    return training[0] < training[-1] and max(scores[1:]) < scores[0]
-
-
 class TrainingWarnings(Callback):
     """Warns if the device idles, the loss jumps, or evaluations fall while training rises."""
 
@@ -94,11 +84,11 @@ class TrainingWarnings(Callback):
         if point is None or state.updates == 0:
             return
         first, self._trend = len(self._trend) < TREND, [*self._trend, point][-TREND:]
-        if len(self._trend) == TREND and (first or is_diverging(self._trend)):
-            from kytolly.callback.diagnoses import trend_text
+        if len(self._trend) == TREND:
+            from kytolly.callback.diagnoses import trend_faults
 
-            if text := trend_text(state, self._trend):
-                self._say("trends", text)
+            for what, text in trend_faults(state, self._trend, first):
+                self._say(what, text)
 
     def get_state(self) -> JsonObject:
         """The warnings so far, and the values that are compared."""

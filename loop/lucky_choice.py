@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
-from kytolly.callback.base import places
+from kytolly.callback.base import Outcome, TrainState, places
 
 if TYPE_CHECKING:
-    from kytolly.callback.base import Outcome
+    from kytolly.loop.learn import Learner
 
 REGAINED = 0.5  # of what luck had promised: less is noise
+Play = TypeVar("Play")
+
+
+class EndedSession(Protocol):
+    """A `TrainingSession` whose run has ended."""
+
+    learner: Learner
+    state: TrainState
+    best_weights: list[np.ndarray] | None
+    keeps_last: bool
 
 
 def better_weights(
-    session: Any, play: Any, final: Any, last: list[np.ndarray], chosen_by: float
-) -> Generator[Any, Any, Outcome]:
+    session: EndedSession, play: Play, final: Outcome, last: list[np.ndarray], chosen_by: float
+) -> Generator[Play, Any, Outcome]:
     """Play the run's last weights too, and keep them if they are better; returns the evaluation.
 
     Args:
-        session: The `TrainingSession` of a run that has ended. Its network has the best weights.
+        session: Its network has the best weights.
         play: Request of an evaluation of what the network has.
         final: That of the best weights.
         last: The network's weights at the end of training.
@@ -40,10 +50,11 @@ def better_weights(
         return final
     session.best_weights, session.keeps_last = last, True
     digits, count = places(chosen_by, final.score), session.state.config.evaluation_episodes
+    episodes = final.summary()["episodes"]
     promised, kept = f"{chosen_by:.{digits}f}", f"{other.score:.{digits}f}"
     warnings.warn(
         f"The best weights returned {promised} when {count} episodes chose them, by luck, and "
-        f"{final.score:.{digits}f} in {final.episodes}. The last ones return {kept}: best.keras "
+        f"{final.score:.{digits}f} in {episodes}. The last ones return {kept}: best.keras "
         "has these. Raise evaluation_episodes to choose better.",
         stacklevel=2,
     )

@@ -18,8 +18,7 @@ class MatmulConv2D(keras.layers.Conv2D):
     def call(self, inputs):
         height, width = self.kernel_size
         if self.padding == "same":
-            pads = [((side - 1) // 2, side // 2) for side in self.kernel_size]
-            inputs = ops.pad(inputs, ((0, 0), *pads, (0, 0)))
+            inputs = pad(inputs, self.kernel_size)
         rows, columns = inputs.shape[1] - height + 1, inputs.shape[2] - width + 1
         shifts = [(i, j) for i in range(height) for j in range(width)]
         windows = [inputs[:, i : i + rows, j : j + columns] for i, j in shifts]
@@ -47,7 +46,7 @@ class MatmulGradientConv2D(keras.layers.Conv2D):
         if not fits or size % stride or has_gpu():
             return super().call(images)
         if self.padding == "same":
-            images = pad(images, size, stride)
+            images = pad(images, self.kernel_size, stride)
         kernel = ops.cast(ops.convert_to_tensor(self.kernel), images.dtype)
         features = _product(images, kernel, stride)
         return self.activation(features + ops.cast(self.bias, features.dtype))
@@ -108,11 +107,12 @@ def patch_gradients(images, kernel, stride, upstream):
     return ops.pad(pixels, [[0, 0], [0, rest[0]], [0, rest[1]], [0, 0]]), kernel_gradient
 
 
-def pad(images, size, stride):
-    """[B, H, W, C] with the zeros that "same" adds for kernels of that size."""
-    reach = [(-(-side // stride) - 1) * stride + size for side in images.shape[1:3]]
-    missing = [max(end - side, 0) for end, side in zip(reach, images.shape[1:3], strict=True)]
-    pads = [(count // 2, count - count // 2) for count in missing]
+def pad(images, kernel_size, stride=1):
+    """[B, H, W, C] with the zeros that "same" adds for [2] kernels of that size."""
+    pads = []
+    for side, size in zip(images.shape[1:3], kernel_size, strict=True):
+        missing = max((-(-side // stride) - 1) * stride + size - side, 0)
+        pads.append((missing // 2, missing - missing // 2))
     return ops.pad(images, ((0, 0), *pads, (0, 0)))
 
 

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+import types
 
 import gymnasium
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from kytolly import Trainer
 from kytolly.callback.base import Callback
 from kytolly.command.exits import exit_status
+from kytolly.environment import signals
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.loop.signals import deferred_signals
 from tests.helpers.cases import rest_learning
@@ -85,15 +87,16 @@ def test_one_signal_is_delivered_once():
     assert calls == [1]
 
 
-def test_two_signals_at_once_are_one_and_a_later_one_is_not_held_back():
-    calls = []
+def test_two_signals_at_once_are_one_and_a_later_one_is_not_held_back(monkeypatch):
+    calls, now = [], [0.0]
+    monkeypatch.setattr(signals, "time", types.SimpleNamespace(monotonic=lambda: now[0]))
     before = signal.signal(signal.SIGTERM, lambda *_: calls.append(1))
     try:
         with deferred_signals():
             for _ in range(3):
                 signal.raise_signal(signal.SIGTERM)
             assert not calls
-            time.sleep(0.6)
+            now[0] = 0.6
             signal.raise_signal(signal.SIGTERM)
             assert calls == [1]
     finally:

@@ -4,11 +4,12 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
 
-from kytolly.command import entry, train
+from kytolly.command import entry, sweep, train, train_pbt, train_seeds
 from kytolly.command.result import print_result
 from kytolly.config.ppo import PPOConfig
 from kytolly.config.tuned import tuned_settings
@@ -160,3 +161,15 @@ def test_a_signal_saves_the_run_and_decides_the_exit_status(folder):
     assert child.returncode == 143, errors
     assert f"kytolly train ppo --resume {run.name}" in errors and "Traceback" not in errors
     assert list(run.glob("checkpoints/*.index"))
+
+
+@pytest.mark.parametrize("module", [sweep, train_pbt, train_seeds])
+@pytest.mark.parametrize("environment, end", [("mine:Maze-v0", " --trust`."), ("Maze-v0", "`.")])
+def test_the_command_that_continues_many_runs_may_import_what_they_name(module, environment, end):
+    folder = types.SimpleNamespace(path=Path("runs/a")) if module is train_pbt else Path("runs/a")
+    many = types.SimpleNamespace(
+        folder=folder, config=PPOConfig(), environment=environment, seeds=[0, 1]
+    )
+    words = module.continue_words(many)
+    assert "--resume runs/a" in words and words.endswith(end)
+    assert ("--trust" in words) is ("--trust" in end)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from kytolly.config.dqn import DQNConfig
 from kytolly.model.ddqn_mlp import DuelingMLP
 from kytolly.model.dqn_mlp import DQNMLP
-from kytolly.model.image_torso import layout
+from kytolly.model.image_torso import image_layout, image_torso, layout
 from kytolly.model.impala import ImpalaCNN, SpectralConv2D, adaptive_max_pool
 from kytolly.model.nature_cnn import GridCNN, NatureCNN, SmallCNN
 from kytolly.model.numpy_inference import numpy_network
@@ -122,6 +123,16 @@ def test_a_long_side_is_taken_in_steps_and_a_short_one_is_not(kind, shape, size)
 def test_a_short_side_is_halved(kind, shape, size):
     check_size(kind(halves=True), shape, size)
     assert kind(halves=True).get_config()["halves"] and not kind().get_config()["halves"]
+
+
+@pytest.mark.parametrize(
+    ("network", "saved"), [("auto", True), ("cnn", True), ("small_cnn", "small")]
+)
+def test_networks_that_are_made_halve_and_those_that_were_saved_before_do_not(network, saved):
+    image = {"": tf.TensorSpec((24, 24, 3), tf.uint8)}
+    made = image_torso(image_layout(DQNConfig(), network, image)[0])
+    before = image_torso(saved)
+    assert type(made) is type(before) and made.halves and not before.halves
 
 
 def test_every_pixel_of_a_small_image_counts():

@@ -10,6 +10,7 @@ import pytest
 from kytolly.command import entry
 from kytolly.search.chain import SearchChain
 from kytolly.search.index.tokens import make_tokenizer, stop_word_lists
+from kytolly.search.reformulate.choice import Choice, write_choices
 from kytolly.search.reformulate.network import PRETRAINED
 from kytolly.search.reformulate.options import options_from, read_options
 from kytolly.search.reformulate.ppo_training import save_search
@@ -178,9 +179,11 @@ def test_a_run_keeps_its_stop_words(tmp_path):
     assert read_options(path).retrieval.stop_words == "none"
     path.write_text(path.read_text().replace("stop_words: none", "stop_words: auto"))
     shutil.copy(PRETRAINED, run / "best.keras")
+    write_choices(run, 0.0, [Choice(0.0, 0.5)], context.index.digest)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         loaded = Reformulator.load(run)
+    assert loaded.choices.fusion == 0.0
     assert loaded.context.index.tokenizer.identity == make_tokenizer("german", "none").identity
     with pytest.warns(UserWarning, match="trained with another language"):
         other = Reformulator.load(run, language="auto")

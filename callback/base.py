@@ -26,6 +26,7 @@ class Outcome(Protocol):
     Attributes:
         score: The number that says which of two evaluations is better.
         cut: Time was up before it had ended.
+        step_limit: Env steps after which an episode was cut; 0 where there are none.
         best_metric: Name of the metric that is the score; None where that is the mean return.
         text: The text of the progress display.
         digits: After the point, where the progress display shows the score.
@@ -41,6 +42,9 @@ class Outcome(Protocol):
 
     @property
     def cut(self) -> bool: ...
+
+    @property
+    def step_limit(self) -> int: ...
 
     @property
     def best_metric(self) -> str | None: ...
@@ -67,6 +71,7 @@ class Evaluation:
         length_mean: Mean length of an episode, in env steps.
         returns: Return of every episode.
         cut: Time was up before all episodes had ended.
+        step_limit: Env steps after which an episode was cut; 0 where an older build wrote it.
     """
 
     episodes: int
@@ -75,6 +80,7 @@ class Evaluation:
     length_mean: float
     returns: tuple[float, ...] = dataclasses.field(repr=False, default=())
     cut: bool = False
+    step_limit: int = 0
 
     @property
     def digits(self) -> int:
@@ -91,6 +97,11 @@ class Evaluation:
         return self.return_mean
 
     @property
+    def limit_of_endless(self) -> int | None:
+        """Its `step_limit`, if that cut every episode: longer ones would say no more."""
+        return self.step_limit if self.length_mean >= self.step_limit > 0 else None
+
+    @property
     def text(self) -> str:
         """The text of the progress display."""
         return f"return {self.return_mean:.{self.digits}f} ± {self.return_std:.{self.digits}f}"
@@ -101,7 +112,9 @@ class Evaluation:
         return {f"evaluation_{k}": v for k, v in (metrics | {"length": self.length_mean}).items()}
 
     @classmethod
-    def of_episodes(cls, returns: ArrayLike, lengths: ArrayLike, cut: bool = False) -> Evaluation:
+    def of_episodes(
+        cls, returns: ArrayLike, lengths: ArrayLike, cut: bool = False, step_limit: int = 0
+    ) -> Evaluation:
         """The evaluation of [N] episodes with these returns and lengths."""
         returns, lengths = np.asarray(returns), np.asarray(lengths)
         return cls(
@@ -111,6 +124,7 @@ class Evaluation:
             length_mean=float(np.mean(lengths)),
             returns=tuple(map(float, returns)),
             cut=cut,
+            step_limit=step_limit,
         )
 
     def summary(self) -> dict[str, float]:
@@ -142,8 +156,10 @@ class TrainState:
             no value, such as the return of a period in which no episode ended. A number that a
             callback adds in `on_log` or `on_evaluation` is logged with the others.
         evaluation: The newest evaluation.
-        best_score: Highest score of an evaluation so far; an agent's is the mean return.
+        best_score: Highest score of an evaluation so far, an agent's is the mean return; of those
+            since the last time that episodes became longer than an evaluation's limit.
         is_best: The newest evaluation is the best one.
+        longest_episode: Highest mean length of the episodes of a row of metrics, in env steps.
         trackables: Named TensorFlow objects that together hold the whole state of the run.
         network: The Keras model that acts.
         session_state: Makes what belongs to the run beside `trackables`, as JSON can hold it.
@@ -163,6 +179,7 @@ class TrainState:
     evaluation: Outcome | None = None
     best_score: float = -float("inf")
     is_best: bool = False
+    longest_episode: float = 0.0
     trackables: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     network: Any = None
     session_state: Callable[[], JsonObject] = dict

@@ -44,7 +44,8 @@ class EarlyStop(Callback):
         """Count evaluations since the last improvement."""
         if state.evaluation is None or state.updates == 0:
             return
-        if improves(state.evaluation.score, self._best, self.min_improvement):
+        chosen_anew = state.best_score < self._best  # of longer episodes than those before
+        if chosen_anew or improves(state.evaluation.score, self._best, self.min_improvement):
             self._best = state.evaluation.score
             self._without = 0
             return

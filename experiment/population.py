@@ -117,6 +117,7 @@ class PopulationTraining:
         self.results: dict[int, TrainResult] = {}
         self._evaluator: PopulationEvaluator | None = None  # during training
         self._final_evaluators: dict[bool, PopulationEvaluator] = {}  # by whether all play at once
+        self._final_limit: int | None = None  # env steps, where no episode ended in evaluations
         self._scores: dict[int, float] = {}  # of the newest evaluation
         self._warned: set[tuple[int, str]] = set()
         self._requests: dict[int, Any] = {}  # of the members that have not ended
@@ -309,11 +310,15 @@ class PopulationTraining:
 
     def _evaluate(self, members: list[int]) -> None:
         state: Any = self._waiting[members[0]].state
+        states: list[Any] = [self._waiting[member].state for member in members]
+        limit = max(map(training_step_limit, states))
         if self._evaluator is None:
             episodes = state.config.evaluation_episodes
-            limit = training_step_limit(state)
             self._evaluator = self._make_evaluator(EVALUATION, episodes, self._is_mapped, limit)
+        self._evaluator.limit.follow(limit)
         evaluations = self._evaluator.evaluate(state.progress, members)
+        limits = [evaluation.limit_of_endless for evaluation in evaluations.values()]
+        self._final_limit = limit if all(limits) else None
         if self.pbt is not None:  # noted before any member can save what it has now
             scores = [-math.inf] * len(self.configs)
             for member in members:
@@ -335,7 +340,8 @@ class PopulationTraining:
             self.population.put(member)
         if at_once not in self._final_evaluators:
             episodes = self.configs[0].final_evaluation_episodes
-            evaluator = self._make_evaluator(FINAL_EVALUATION, episodes, at_once)
+            evaluator = self._make_evaluator(FINAL_EVALUATION, episodes, at_once, self._final_limit)
+            evaluator.limit.has_warned = self._final_limit is not None
             self._final_evaluators[at_once] = evaluator
         evaluations = self._final_evaluators[at_once].evaluate(0, members)
         for member in members:

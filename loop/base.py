@@ -17,6 +17,7 @@ from kytolly.agent.kytolly import KytollyAgent
 from kytolly.callback.base import Evaluation, JsonObject, Outcome, TrainState
 from kytolly.environment.spec import EnvSpec, TensorEnvironment
 from kytolly.loop.learn import LoopMetrics
+from kytolly.loop.limits import EpisodeLimit
 
 # What a user may give for an environment: an id, an environment or several, or what makes one.
 EnvSource: TypeAlias = (
@@ -74,6 +75,8 @@ class Loop(Protocol):
 
 class Evaluator(Protocol):
     """Plays episodes greedily, with the network as it is at each call."""
+
+    limit: EpisodeLimit
 
     def evaluate(self, number: int = 0, deadline: float = math.inf) -> Evaluation:
         """The returns and lengths of the episodes, other ones for each `number`.

@@ -70,7 +70,7 @@ class TensorEnvRunner:
     ) -> DeviceEvaluator:
         """Plays one episode in each of `episodes` environments at once, by a Keras network."""
         distribution = part(self.cfg.algorithm, "policy").distribution_for(self.cfg, self.spec)
-        limit = EpisodeLimit(self.env.spec.name, step_limit)
+        limit = EpisodeLimit(self.env.spec, step_limit)
         return DeviceEvaluator(self.env, network, distribution, episodes, seed, limit, xla, device)
 
     def close(self) -> None:
@@ -305,7 +305,6 @@ class DeviceEvaluator:
         self.env, self.network, self.distribution = env, network, distribution
         self.episodes, self.limit = episodes, limit
         self.random_stream = RandomStream(seed, purpose=2)
-        self.step_limit = env.spec.max_episode_steps or limit.env_steps
         self.start = self.begin()  # of which only shapes and dtypes count
         specs = map(tf.TensorSpec.from_tensor, tf.nest.flatten(self.start))
         signature = [tf.TensorSpec([], tf.int32), *specs]
@@ -318,7 +317,7 @@ class DeviceEvaluator:
         where none has, what all of them have reached. The clock is seen between two calls.
         """
         self.random_stream.counter.assign(number << 32)
-        limit, name = self.step_limit, self.env.spec.name
+        limit, name = self.limit.env_steps, self.env.spec.name
         steps = limit if math.isinf(deadline) else CALL_STEPS
         until, episodes, ended = 0, self.start, np.zeros(1, bool)
         while until < limit and not ended.all() and (not until or time.perf_counter() <= deadline):
@@ -333,9 +332,9 @@ class DeviceEvaluator:
             warn_of_time(name, int(ended.sum()), self.episodes)
             counted = ended if ended.any() else ~ended
             returns, lengths = returns[counted], lengths[counted]
-        elif not ended.all() and self.env.spec.max_episode_steps is None:
+        elif not ended.all():
             self.limit.warn_of_cut()
-        return Evaluation.of_episodes(returns, lengths, late)
+        return Evaluation.of_episodes(returns, lengths, late, limit)
 
     def begin(self) -> Episodes:
         """New episodes."""

@@ -147,7 +147,7 @@ class HostEnvRunner:
             with environments(seed) as env:
                 yield remembering(env, self.cfg.state_units, self.cfg.memory_inputs)
 
-        limit = EpisodeLimit(self.spec.name, step_limit)
+        limit = EpisodeLimit(self.spec, step_limit)
         return HostEvaluator(actor.greedy, with_memory, episodes, seed, limit)
 
     def close(self) -> None:
@@ -216,7 +216,7 @@ class HostEvaluator:
 
             warn_of_time(env.spec.name, len(played), self.episodes)
         returns, lengths = np.array(played or now[quota > 0], np.float64).T
-        return Evaluation.of_episodes(returns, lengths, late)
+        return Evaluation.of_episodes(returns, lengths, late, self.limit.env_steps)
 
 
 def make_raw(source: str | EnvFactory) -> gymnasium.Env | gymnasium.vector.VectorEnv:

@@ -19,10 +19,20 @@ def warn_of_cut(name: str, env_steps: int, largest: int) -> None:
     """Say that an episode was cut after so many env steps; one after training after the largest."""
     rest = ""
     if env_steps < largest:
-        rest = f" during training; the last evaluation of a run plays up to {largest:,}"
+        rest = f"; where episodes of training are longer, later ones are, {largest:,} at most"
     warnings.warn(
         f"An evaluation episode of {name} did not end within {env_steps:,} env steps "
         f"and was cut there{rest}. Give the environment a time limit (max_episode_steps, or "
         "Gymnasium's TimeLimit), also where it ends its episodes itself, but later.",
+        stacklevel=2,
+    )
+
+
+def warn_of_longer(name: str, before: int, now: int) -> None:
+    """Say that evaluations cut later from now on."""
+    warnings.warn(
+        f"Episodes of {name} last longer in training than the {before:,} env steps after which "
+        f"evaluations cut them: from now on they cut after {now:,}, and the best weights are "
+        "chosen anew, as returns of longer episodes are others.",
         stacklevel=2,
     )

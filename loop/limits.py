@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from typing import Any
 
 from kytolly.callback.base import TrainState
+from kytolly.environment.spec import EnvSpec
 
 STEP_LIMIT = 27_000  # env steps, as in Atari; the episode is cut there
 MIN_STEP_LIMIT_IN_TRAINING = 1_000  # env steps
-# Of what evaluations lie apart, and of the best: less is lost between seeds of the same weights.
-LUCK, LOSS = 0.25, 0.05
+LONG_EPISODE = 10_000  # env steps: an environment's own limit that is higher, as Atari's, cuts late
 LATE_SECONDS = 1.0  # after max_wall_seconds: then a rollout is left unfinished
 END_SECONDS = 5.0  # for the evaluations after max_wall_seconds, or a tenth of it if that is more
 
@@ -58,19 +56,29 @@ class EpisodeLimit:
     """The longest episode of an evaluator, and one warning when an episode was cut.
 
     Args:
-        name: Name of the environment.
-        env_steps: Where an episode is cut; None takes `STEP_LIMIT`.
+        spec: Of the environment, whose own limit holds, unless it is above `LONG_EPISODE`.
+        env_steps: Where an episode is cut otherwise; None takes `STEP_LIMIT`.
     """
 
-    def __init__(self, name: str, env_steps: int | None = None):
-        self.name, self.env_steps = name, env_steps or STEP_LIMIT
-        self._has_warned = False
+    def __init__(self, spec: EnvSpec, env_steps: int | None = None):
+        own = spec.max_episode_steps or 0
+        self.name, self.is_own = spec.name, 0 < own <= LONG_EPISODE
+        self.env_steps = own if self.is_own else env_steps or STEP_LIMIT
+        self.has_warned = False
+
+    def follow(self, env_steps: int) -> None:
+        """Cut later, where training has seen longer episodes."""
+        if env_steps > self.env_steps and not self.is_own:
+            from kytolly.loop.late_evaluation import warn_of_longer
+
+            warn_of_longer(self.name, self.env_steps, env_steps)
+            self.env_steps = env_steps
 
     def warn_of_cut(self) -> None:
         """Say that an episode was cut, the first time."""
-        if self._has_warned:
+        if self.has_warned:
             return
-        self._has_warned = True
+        self.has_warned = True
         from kytolly.loop.late_evaluation import warn_of_cut
 
         warn_of_cut(self.name, self.env_steps, STEP_LIMIT)
@@ -79,15 +87,10 @@ class EpisodeLimit:
 def training_step_limit(state: TrainState) -> int:
     """Env steps of an episode of an evaluation during training, where nothing else limits them.
 
-    A tenth of the interval between two evaluations, but at least 1,000, which many episodes need.
+    A tenth of the interval between two evaluations, but at least 1,000, doubled until the episodes
+    of training fit.
     """
-    tenth = state.interval("evaluation", 20) // 10
-    return min(STEP_LIMIT, max(MIN_STEP_LIMIT_IN_TRAINING, tenth))
-
-
-def was_luck(state: TrainState, final: Any, scores: Sequence[float]) -> bool:
-    """True if the best weights return much less than in that of the evaluations that chose them."""
-    if len(scores) < 3 or final.cut or final.length_mean >= training_step_limit(state):
-        return False
-    best, spread = max(scores), max(scores) - min(scores)
-    return best - final.return_mean > max(LUCK * spread, LOSS * abs(best))
+    limit = max(MIN_STEP_LIMIT_IN_TRAINING, state.interval("evaluation", 20) // 10)
+    while limit < min(state.longest_episode, STEP_LIMIT):
+        limit *= 2
+    return min(STEP_LIMIT, limit)

@@ -13,6 +13,7 @@ from kytolly.callback.base import Outcome, TrainState, places
 if TYPE_CHECKING:
     from kytolly.loop.learn import Learner
 
+LOSS = 0.05  # of the best, as `LUCK` of a session
 REGAINED = 0.5  # of what luck had promised: less is noise
 Play = TypeVar("Play")
 
@@ -27,7 +28,7 @@ class EndedSession(Protocol):
 
 
 def better_weights(
-    session: EndedSession, play: Play, final: Outcome, last: list[np.ndarray], chosen_by: float
+    session: EndedSession, play: Play, final: Outcome, last: list[np.ndarray]
 ) -> Generator[Play, Any, Outcome]:
     """Play the run's last weights too, and keep them if they are better; returns the evaluation.
 
@@ -36,10 +37,13 @@ def better_weights(
         play: Request of an evaluation of what the network has.
         final: That of the best weights.
         last: The network's weights at the end of training.
-        chosen_by: The return of the evaluation that chose the best weights.
     """
     best, policy = session.best_weights, session.learner.policy
-    if best is None or all(map(np.array_equal, best, last)):
+    chosen_by, newest = session.state.best_score, session.state.evaluation
+    if best is None or newest is None or all(map(np.array_equal, best, last)):
+        return final
+    longer = final.summary()["length_mean"] > newest.step_limit  # than what chose played
+    if final.cut or longer or chosen_by - final.score <= LOSS * abs(chosen_by):
         return final
     if not all(np.isfinite(part).all() for part in last):
         return final

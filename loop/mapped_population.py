@@ -142,27 +142,26 @@ class MappedEvaluator:
     def __init__(
         self, population: MappedPopulation, evaluator: DeviceEvaluator, seeds: Sequence[int]
     ):
-        self.population, self.evaluator = population, evaluator
+        self.population, self.evaluator, self.limit = population, evaluator, evaluator.limit
         stream = evaluator.random_stream
         self.stream_state = MemberState([stream.key, stream.counter])
         purpose = int(stream.key[1])
         self.keys = tf.constant([[seed, purpose] for seed in seeds], tf.int64)
-        old, number = evaluator.program, [tf.TensorSpec([], tf.int64)]
+        old, number = evaluator.program, [tf.TensorSpec([], tf.int64), tf.TensorSpec([], tf.int32)]
         self.program = Program(self._play, number, old.xla, old.device)
 
     def evaluate(self, number: int, members: Sequence[int]) -> dict[int, Evaluation]:
         """As `DeviceEvaluator.evaluate`, of each of the members."""
-        returns, lengths, ended = self.program(tf.constant(number << 32, tf.int64))
-        evaluator = self.evaluator
-        if not np.all(ended) and evaluator.env.spec.max_episode_steps is None:
-            evaluator.limit.warn_of_cut()
+        counter, limit = tf.constant(number << 32, tf.int64), self.limit.env_steps
+        returns, lengths, ended = self.program(counter, tf.constant(limit))
+        if not np.all(ended):
+            self.limit.warn_of_cut()
         returns, lengths = returns.numpy(), lengths.numpy()
-        return {m: Evaluation.of_episodes(returns[m], lengths[m]) for m in members}
+        return {m: Evaluation.of_episodes(returns[m], lengths[m], False, limit) for m in members}
 
-    def _play(self, counter: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _play(self, counter: tf.Tensor, limit: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """[P, N] returns and lengths of the episodes, and whether they ended."""
         evaluator = self.evaluator
-        limit = evaluator.step_limit
         begun, counter = self._map(lambda *_: evaluator.begin(), None, counter)
 
         def turn(time: tf.Tensor, episodes: Episodes, counter: tf.Tensor) -> Any:

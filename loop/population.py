@@ -11,6 +11,7 @@ import tensorflow as tf
 from kytolly.callback.base import Evaluation
 from kytolly.loop.device import DeviceLoop
 from kytolly.loop.learn import LoopMetrics
+from kytolly.loop.limits import EpisodeLimit
 from kytolly.loop.program import Program
 from kytolly.policy.adam import inner_optimizer
 from kytolly.policy.base import Policy
@@ -128,6 +129,8 @@ def make_row(values: Any) -> tf.Variable:
 
 class PopulationEvaluator(Protocol):
     """Plays greedy episodes of a population's members."""
+
+    limit: EpisodeLimit
 
     def evaluate(self, number: int, members: Sequence[int]) -> dict[int, Evaluation]:
         """As `DeviceEvaluator.evaluate`, of each of the members."""

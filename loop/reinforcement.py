@@ -40,6 +40,7 @@ class AgentReport:
         self.agent, self.loop, self.device = agent, loop, device
         self.env_spec, self.name = runner.spec, runner.spec.name
         self._evaluator: Evaluator | None = None  # during training
+        self._final_limit: int | None = None  # env steps, where no episode ended in those
 
     def first_state(self, run_dir: Path) -> TrainState:
         """The run at its beginning."""
@@ -63,15 +64,21 @@ class AgentReport:
 
     def evaluate(self, state: TrainState, deadline: float) -> Evaluation:
         """The evaluation at that point of the run, of which each has its own episodes."""
+        limit = training_step_limit(state)
         if self._evaluator is None:
-            episodes, limit = self.agent.cfg.evaluation_episodes, training_step_limit(state)
+            episodes = self.agent.cfg.evaluation_episodes
             self._evaluator = self._make_evaluator(EVALUATION, episodes, limit)
-        return self._evaluator.evaluate(state.progress, deadline)
+        self._evaluator.limit.follow(limit)
+        evaluation = self._evaluator.evaluate(state.progress, deadline)
+        self._final_limit = evaluation.limit_of_endless
+        return evaluation
 
     def evaluate_best(self, deadline: float) -> Evaluation:
         """Episodes whose seed keeps them apart from those that picked the weights."""
         episodes = self.agent.cfg.final_evaluation_episodes
-        return self._make_evaluator(FINAL_EVALUATION, episodes).evaluate(0, deadline)
+        evaluator = self._make_evaluator(FINAL_EVALUATION, episodes, self._final_limit)
+        evaluator.limit.has_warned = self._final_limit is not None
+        return evaluator.evaluate(0, deadline)
 
     def _make_evaluator(
         self, purpose: int, episodes: int, step_limit: int | None = None

@@ -12,13 +12,14 @@ import numpy as np
 
 from kytolly.callback.base import Callback, JsonObject, Outcome, TrainState, notify
 from kytolly.loop.learn import Learner, LoopMetrics
-from kytolly.loop.limits import Clock, OutOfTime, was_luck
+from kytolly.loop.limits import Clock, OutOfTime
 
 if TYPE_CHECKING:
     from kytolly.loop.base import Loop, Report
     from kytolly.loop.recovery import Fault
 
 MEAN = "evaluation_return_mean"
+LUCK = 0.25  # of what evaluations lie apart: less is lost between seeds of the same weights
 MAX_UNITS_PER_CALL = 2_000  # of the program: Ctrl-C waits for a call, and its cost is small
 
 
@@ -205,7 +206,10 @@ class TrainingSession:
             return
         row = self.report.row(self.sums, before, self.state, seconds) | self.memory_use()
         self.sums = None
-        self.state = dataclasses.replace(self.state, metrics=row)
+        longest = max(
+            self.state.longest_episode, row.get("episode_length", 0.0)
+        )  # NaN last: of none
+        self.state = dataclasses.replace(self.state, metrics=row, longest_episode=longest)
         self._notify("on_log")
         self.history.append({before.unit: done, **row})
 
@@ -230,10 +234,11 @@ class TrainingSession:
         play = Evaluate(self.report, None, self.clock.final_deadline)
         evaluation = yield play
         scores = [row[MEAN] for row in self.history if MEAN in row]
-        if was_luck(self.state, evaluation, scores):
+        lost = self.state.best_score - evaluation.score
+        if len(scores) > 2 and lost > LUCK * (max(scores) - min(scores)):
             from kytolly.loop.lucky_choice import better_weights
 
-            evaluation = yield from better_weights(self, play, evaluation, last, max(scores))
+            evaluation = yield from better_weights(self, play, evaluation, last)
         return evaluation
 
     def _evaluate(self) -> Requests[None]:
@@ -243,10 +248,13 @@ class TrainingSession:
         self.clock.time_is_up |= evaluation.cut
         if evaluation.cut and self.best_weights is not None:
             return  # it is no better than those that ended
-        is_best = evaluation.score >= self.state.best_score
+        before, best = self.state.evaluation, self.state.best_score
+        if before is not None and 0 < before.step_limit < evaluation.step_limit:
+            best = -math.inf  # scores of longer episodes are others
+        is_best = evaluation.score >= best
         if is_best:
             self.best_weights = self.learner.policy.network.get_weights()
-        best = evaluation.score if is_best else self.state.best_score
+            best = evaluation.score
         self.state = dataclasses.replace(
             self.state, evaluation=evaluation, is_best=is_best, best_score=best
         )

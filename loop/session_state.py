@@ -95,6 +95,7 @@ def restore_session(
         best_score=saved.best_return,
         evaluation=evaluation,
         metrics=saved.metrics,
+        longest_episode=max([0.0, *(row.get("episode_length", 0.0) for row in saved.history)]),
     )
 
 

@@ -148,12 +148,13 @@ class TaskEvaluation:
     Attributes:
         best_metric: The metric that says which of two evaluations is better.
         metrics: All metrics by name.
-        cut: Never: such an evaluation is not ended by a clock.
+        cut, step_limit: Never: such an evaluation is ended by no clock, and has no env steps.
     """
 
     best_metric: str
     metrics: dict[str, float]
     cut: bool = False
+    step_limit: int = 0
 
     @property
     def digits(self) -> int:

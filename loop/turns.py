@@ -43,6 +43,7 @@ class EvaluatorInTurns:
 
     def __init__(self, population: Population, evaluator: DeviceEvaluator, seeds: Sequence[int]):
         self.population, self.evaluator, self.seeds = population, evaluator, seeds
+        self.limit = evaluator.limit
 
     def evaluate(self, number: int, members: Sequence[int]) -> dict[int, Evaluation]:
         """As `DeviceEvaluator.evaluate`, of each of the members."""

@@ -14,7 +14,7 @@ from kytolly.environment.fusion_barrier import on_gpu
 from kytolly.environment.mask import ACTION_MASK, without_mask
 from kytolly.environment.memory import has_memory
 from kytolly.environment.spec import EnvSpec
-from kytolly.policy.batch import Obs, map_columns
+from kytolly.policy.batch import Obs
 from kytolly.policy.hyper import Hyper
 from kytolly.policy.weights import FlatWeights, Noise, Weights, clip_factor, squared_norm
 
@@ -181,7 +181,11 @@ class Policy(tf.Module):
             batch = self.replica.own_rows(batch)
         if self.cfg.gradient_accumulation == 1:
             return self.microbatch_gradients(batch, hyper)
-        return self._accumulated_gradients(batch, hyper, self.cfg.gradient_accumulation)
+        from kytolly.policy.accumulation import accumulated_gradients
+
+        count = self.cfg.gradient_accumulation
+        vector, td_error, means = accumulated_gradients(self, batch, hyper, count)
+        return [vector], Loss(means[0], td_error, means)
 
     def microbatch_gradients(self, batch: Batch, hyper: Hyper) -> tuple[list[tf.Tensor], Loss]:
         """The gradient of each weight, times the optimizer's loss scale, and the loss."""
@@ -193,36 +197,6 @@ class Policy(tf.Module):
         zero = tf.UnconnectedGradients.ZERO
         gradients: Any = tape.gradient(scaled, weights, unconnected_gradients=zero)
         return gradients, loss
-
-    def _accumulated_gradients(
-        self, batch: Batch, hyper: Hyper, count: int
-    ) -> tuple[list[tf.Tensor], Loss]:
-        """The `microbatch_gradients` of all rows together, the gradient as one vector [W].
-
-        The loss is a mean over rows, and the first metric; `count` divides the rows.
-        """
-        columns = map_columns(lambda x: tf.reshape(x, [count, -1, *x.shape[1:]]), batch)
-        rows = tf.nest.flatten(columns)[0].shape[1] if self.gives_td_error else 1
-        errors = tf.zeros([count, rows])
-
-        def add_microbatch(
-            index: tf.Tensor, vector: tf.Tensor, sums: tf.Tensor, errors: tf.Tensor
-        ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-            part = map_columns(lambda column: tf.gather(column, index), columns)
-            gradients, loss = self.microbatch_gradients(part, hyper)
-            error = tf.zeros([1]) if loss.td_error is None else loss.td_error
-            vector += self.weights.join(gradients)
-            errors = tf.tensor_scatter_nd_update(errors, [[index]], tf.expand_dims(error, 0))
-            return index + 1, vector, sums + loss.metrics, errors
-
-        metrics = len(self.metric_names) - 1
-        zeros = tf.constant(0), tf.zeros_like(self.weights.vector), tf.zeros([metrics]), errors
-        _, vector, sums, errors = tf.while_loop(
-            lambda index, *_: index < count, add_microbatch, zeros
-        )
-        td_error = tf.reshape(errors, [-1]) if self.gives_td_error else None
-        means = sums / count
-        return [vector / count], Loss(means[0], td_error, means)
 
     def gradient(self, batch: Batch, hyper: Hyper | None = None) -> tuple[tf.Tensor, Loss]:
         """The clipped gradient [W] of the loss, times the loss scale, and the loss."""

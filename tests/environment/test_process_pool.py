@@ -9,16 +9,19 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from kytolly.environment.faults import EnvironmentFault
 from kytolly.environment.gym import processes
 from kytolly.environment.gym.adapter import make_host_env
 from kytolly.environment.gym.process_pool import ProcessPool
+from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.loop.host_env_runner import HostEvaluator
 from kytolly.loop.limits import EpisodeLimit
 from tests.environment.masked import Masked
 from tests.environment.predictable import Predictable, Recorded
 
+SPEC = EnvSpec("an environment", tf.TensorSpec([3]), Discrete(4))
 SETTINGS = {"async_envs": True, "timeout_seconds": 5.0}
 
 
@@ -51,7 +54,7 @@ def compare_evaluations(make, num_envs=3, episodes=8, between=lambda pool: None,
 
     with pool_of(make, **settings) as pool:
         evaluators = [
-            HostEvaluator(act, environments, episodes, 5, EpisodeLimit("an environment"))
+            HostEvaluator(act, environments, episodes, 5, EpisodeLimit(SPEC))
             for environments in (lambda seed: pool.environments(num_envs, seed), new)
         ]
         used, seen = [], set()
@@ -100,7 +103,7 @@ def test_environments_are_made_with_what_the_factory_holds_now():
 
     with pool_of(make) as pool:
         evaluator = HostEvaluator(
-            act, lambda seed: pool.environments(2, seed), 2, 5, EpisodeLimit("an environment")
+            act, lambda seed: pool.environments(2, seed), 2, 5, EpisodeLimit(SPEC)
         )
         found = []
         for _ in range(3):
@@ -223,7 +226,7 @@ def test_no_process_is_left_when_an_evaluation_breaks_off(what, tmp_path, monkey
     error = {"fault": EnvironmentFault, "interrupt": KeyboardInterrupt}[what]
     with pool_of(Breaking) as pool:
         evaluator = HostEvaluator(
-            act, lambda seed: pool.environments(2, seed), 2, 5, EpisodeLimit("an environment")
+            act, lambda seed: pool.environments(2, seed), 2, 5, EpisodeLimit(SPEC)
         )
         expected = [evaluator.evaluate(number) for number in range(2)]
         (tmp_path / what).touch()

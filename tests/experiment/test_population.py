@@ -65,7 +65,8 @@ def test_agents_of_the_results_are_those_of_their_folders(population):
 
 
 def test_members_whose_best_weights_had_luck_may_keep_their_last_ones(monkeypatch, tmp_path):
-    monkeypatch.setattr(session, "was_luck", lambda *_: True)
+    monkeypatch.setattr(session, "LUCK", -1e9)
+    monkeypatch.setattr(lucky_choice, "LOSS", -1e9)
     monkeypatch.setattr(lucky_choice, "REGAINED", 1e-9)
     configs = [small_ppo(seed=seed) for seed in (3, 4, 5, 6, 7)]
     with warnings.catch_warnings(record=True) as said:

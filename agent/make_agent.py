@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import keras
 import tensorflow as tf
 
@@ -12,6 +14,8 @@ from kytolly.agent.schedules import ScheduledNumbers
 from kytolly.config.run import RunConfig
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.optimizers import make_optimizer
+
+BUILDING = threading.Lock()  # the seed and the precision of what Keras builds are the process's
 
 
 def make_agent(
@@ -56,17 +60,18 @@ def make_agent(
 
 def make_network(cfg: RunConfig, env_spec: EnvSpec, model: Model | None = None) -> keras.Model:
     """The built network of a config and its seed, or the user's."""
-    keras.utils.set_random_seed(cfg.seed)
-    previous = keras.mixed_precision.dtype_policy()
-    keras.mixed_precision.set_dtype_policy(precision_of(cfg))
-    try:
-        if model is None:
-            return default_network(cfg, env_spec)
-        from kytolly.agent.networks import custom_network
+    with BUILDING:
+        keras.utils.set_random_seed(cfg.seed)
+        previous = keras.mixed_precision.dtype_policy()
+        keras.mixed_precision.set_dtype_policy(precision_of(cfg))
+        try:
+            if model is None:
+                return default_network(cfg, env_spec)
+            from kytolly.agent.networks import custom_network
 
-        return custom_network(model, cfg, env_spec)
-    finally:
-        keras.mixed_precision.set_dtype_policy(previous)
+            return custom_network(model, cfg, env_spec)
+        finally:
+            keras.mixed_precision.set_dtype_policy(previous)
 
 
 def precision_of(cfg: RunConfig) -> str:

@@ -177,15 +177,13 @@ def save_network(network: keras.Model, folder: Path, name: str = "best") -> Path
     `best.weights.h5`, with a warning. `name` takes the place of "best".
     """
     try:
-        return write_file(folder / f"{name}.keras", network.save)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Keras's own may be errors
+            return write_file(folder / f"{name}.keras", network.save)
     except (NotImplementedError, TypeError) as error:
-        reason = " ".join(str(error).split(". ")[0].split())
-        warnings.warn(
-            f"{BEST} cannot be written ({reason}): only the weights are kept, in {BEST_WEIGHTS}. "
-            f"Give {type(network).__name__} a get_config() and train again to play this run "
-            "with `kytolly evaluate`.",
-            stacklevel=2,
-        )
+        from kytolly.record.weights_only import warn_of_weights_only
+
+        warn_of_weights_only(type(network).__name__, error, (BEST, BEST_WEIGHTS))
         return write_file(folder / f"{name}.weights.h5", network.save_weights)
 
 

@@ -6,6 +6,7 @@ import keras
 import pytest
 
 from kytolly import DQNConfig, PPOConfig
+from kytolly.agent import make_agent as making
 from kytolly.agent.make_agent import make_agent
 from kytolly.environment.tensor.cartpole import CartPole
 from kytolly.environment.tensor.pendulum import Pendulum
@@ -62,3 +63,18 @@ def test_a_class_in_place_of_a_model_with_a_memory_is_named_too():
     with pytest.raises(Exception) as refusal:
         make_agent(DQNConfig(memory="model", memory_units=3), CartPole().spec, Sized)
     assert "model is the class Sized" in refusal.value.__notes__[0]
+
+
+def test_one_thread_at_a_time_builds_a_network(monkeypatch):
+    """The seed and the precision are the process's: runs in threads would mix them up."""
+    held = []
+
+    def build(*_):
+        held.append(making.BUILDING.locked())
+        raise RuntimeError("no network")
+
+    monkeypatch.setattr(making, "default_network", build)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="no network"):
+            make_agent(PPOConfig(), CartPole().spec)
+    assert held == [True, True] and not making.BUILDING.locked()

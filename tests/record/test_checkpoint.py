@@ -139,6 +139,23 @@ def test_a_save_that_breaks_off_leaves_the_old_file(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["best.keras"]
 
 
+def test_a_warning_of_keras_that_is_an_error_leaves_the_file_whole(tmp_path):
+    """NumPy's about how Keras reads variables: pytest and others make such warnings errors."""
+
+    class Deprecated(keras.layers.Dense):
+        def get_config(self):
+            warnings.warn("this is old", DeprecationWarning, stacklevel=1)
+            return super().get_config()
+
+    network = keras.Sequential([keras.Input([4]), Deprecated(2)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)
+        path = save_network(network, tmp_path)
+        with pytest.raises(DeprecationWarning):
+            network.layers[0].get_config()
+    assert path.name == "best.keras" and path.is_file()
+
+
 def test_a_model_that_keras_cannot_save_keeps_its_weights_and_says_so(tmp_path):
     network = Unsaveable(3)
     network.build((None, 4))

@@ -14,6 +14,7 @@ from kytolly.search.chain import PRETRAINED, AgentSearch, load_agent
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.corpus import available_splits, load_collection, resolved_source
 from kytolly.search.index.metrics import paired_bootstrap
+from kytolly.search.index.trained_documents import TrainedDocuments
 from kytolly.search.text.ranker import Ranker, RankingTask
 from kytolly.search.text.ranking_data import METRIC, mixed_scores, ndcg
 from kytolly.search.text.vocabulary import require_byte_pairs
@@ -61,7 +62,9 @@ def train_ranker(
     network = load_network(folder / BEST)
     chosen = task.choose_weight(network)
     where, identity = resolved_source(str(collection)), task.first.identity
-    Ranker(network, task.vocabulary, chosen.weight, cfg, where, identity).save(folder)
+    documents = TrainedDocuments.of_texts(task.collection.texts)
+    ranker = Ranker(network, task.vocabulary, chosen.weight, cfg, where, identity, documents)
+    ranker.save(folder)
     summary = {**result.summary, "first_search": task.first.name, "choice": chosen._asdict()}
     if "test" in splits:
         summary["test"] = measure_test(task, network, chosen.weight)

@@ -24,6 +24,7 @@ from kytolly.search.index.embedding import Encoder
 from kytolly.search.index.files import open_file, short, stored_archive
 from kytolly.search.index.metrics import Run
 from kytolly.search.index.tokens import AUTO
+from kytolly.search.index.trained_documents import SAME_SHARE, Overlap, TrainedDocuments
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice, Choices, read_choices
@@ -122,7 +123,8 @@ class Reformulator:
         Args:
             run_dir: The run's folder.
             collection: A collection to search instead of the one that the run was trained with;
-                if its documents are others, a warning says that nothing was chosen for them.
+                if more than a tenth of its documents are others, a warning says that nothing was
+                chosen for them.
             fusion: Weight of the cosines beside BM25; None: what the run chose.
             encoder: The encoder that was given to `train`, if one was.
             language: Language of that collection, "auto" to detect it, or "none"; None: that of
@@ -160,17 +162,22 @@ class Reformulator:
         _check_encoder(encoder, options)
         context = SearchContext.load(options, (), saved=path, encoder=encoder)
         gains = GainModel.of_run(path)
-        other_documents = choices.digest and choices.digest != context.index.digest
+        overlap = None
+        if choices.digest and choices.digest != context.index.digest:
+            overlap = documents_in_common(path, choices.digest, context.collection)
+        other_documents = overlap is not None and overlap.share < SAME_SHARE
         if other_documents or context.index.tokenizer.identity != usual:
             choices, context = Choices(None, {}), for_unknown_documents(context)
             gains = GainModel.read() if context.encoder_name == "wordllama" else None
-            other = f"documents than those of {collection}" if other_documents else "language"
+            where = f"other documents than those of {options.collection}"
             warnings.warn(
-                f"{run_dir} was trained with {'an' * (not other_documents)}other {other}: nothing "
-                "says that its network helps here. What is trained for unknown documents: the word "
-                "pretrained in place of the run.",
+                f"{run_dir} was trained with {where if other_documents else 'another language'}: "
+                "nothing says that its network helps here. Train again with these documents, or "
+                "give the word pretrained in place of the run: that is trained for unknown ones.",
                 stacklevel=2,
             )
+        elif overlap is not None and (overlap.new or overlap.gone):
+            warnings.warn(overlap.text(str(run_dir)), stacklevel=2)
         return cls(context, network, choices, fusion, gains)
 
     @classmethod
@@ -350,6 +357,14 @@ class Reformulator:
             words.setdefault(term, word)
         typed = {word: weights[term] for term, word in words.items()}
         return {**typed, **{term.surface: term.weight for term in added}}
+
+
+def documents_in_common(run_dir: Path, digest: str, collection: Collection) -> Overlap:
+    """What a collection has in common with a run's documents; a run of before does not say."""
+    trained = TrainedDocuments.read(run_dir)
+    if trained is None or trained.digest != digest:
+        return Overlap(same=0, new=len(collection.texts), gone=0)
+    return trained.overlap(collection.texts)
 
 
 def for_unknown_documents(context: SearchContext) -> SearchContext:

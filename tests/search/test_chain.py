@@ -1,6 +1,7 @@
 """BM25, a first search and a re-ranker in one chain, and the command that shows it."""
 
 import json
+import shutil
 import sys
 import warnings
 
@@ -107,6 +108,18 @@ def test_a_weight_counts_only_for_the_search_that_it_was_chosen_for(folder, monk
     assert chain.weight == 0.0
     columns = list(chain.search(["what is topic3"])[0].columns.values())
     assert columns[2] == columns[1] != ()
+
+
+@pytest.mark.parametrize("run", ["fused", "over-agent"])
+def test_a_weight_counts_for_a_collection_that_has_grown(folder, tmp_path, run):
+    grown = shutil.copytree(folder / "data", tmp_path / "grown")
+    with (grown / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "new", "text": "topic3 slow"}\n')
+    with pytest.warns(
+        UserWarning, match="trained with 300 of these 301 documents: 1 is new"
+    ) as told:
+        chain = SearchChain.load(str(folder / run), str(grown))
+    assert len(told) == 1 and chain.weight == Ranker.load(folder / run).weight > 0
 
 
 def search(folder, capsys, *argv):

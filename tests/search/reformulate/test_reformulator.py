@@ -21,6 +21,7 @@ from kytolly.search.index.trec import read_run
 from kytolly.search.reformulate import search
 from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice, Choices, proposals
 from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
+from kytolly.search.reformulate.gain_model import GainModel
 from kytolly.search.reformulate.options import read_options
 from kytolly.search.reformulate.reformulator import (
     NOTHING_HELPS,
@@ -208,7 +209,7 @@ def test_the_network_of_the_package_needs_no_judgment(collection, tmp_path, ever
 def test_other_documents_get_no_lowered_words(run, collection, tmp_path):
     other = shutil.copytree(collection, tmp_path / "other")
     with (other / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "one-more", "text": "key12"}\n')
+        file.writelines(f'{{"_id": "more{n}", "text": "key12 {n}"}}\n' for n in range(20))
     with pytest.warns(UserWarning, match="nothing says that its network helps here"):
         found = Reformulator.load(run[0], other)
     one = found.reformulate("key12 noise1")
@@ -247,6 +248,56 @@ def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monke
     (folder / "index.npz").unlink()
     assert Reformulator.load(folder).reformulate("key12 noise1") == before
     assert made == [136] * 4
+
+
+def with_lines(collection, folder, change):
+    """A copy of a collection, with what `change` makes of the lines of its documents."""
+    shutil.copytree(collection, folder)
+    lines = (folder / "corpus.jsonl").read_text().splitlines()
+    (folder / "corpus.jsonl").write_text("\n".join(change(lines)) + "\n")
+    return folder
+
+
+def test_a_collection_that_has_grown_keeps_what_was_chosen(run, collection, tmp_path):
+    new = [json.dumps({"_id": f"new{n}", "text": f"key{n} noise1"}) for n in range(15)]
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    GainModel.read().save(folder / "gains.npz")
+    own = Reformulator.load(folder)
+    grown = with_lines(collection, tmp_path / "grown", lambda lines: [*lines[1:], *new])
+    # 135 of 150 documents are the same: 0.9. With one more that is new it is less.
+    message = r"trained with 135 of these 150 documents: 15 are new, and 1 of its own are gone"
+    with pytest.warns(UserWarning, match=message) as told:
+        found = Reformulator.load(folder, grown)
+    assert len(told) == 1 and found.choices == own.choices and not found.context.unknown
+    assert found.gains is not None and own.gains is not None
+    assert [one.tobytes() for one in found.gains] == [one.tobytes() for one in own.gains]
+    more = with_lines(grown, tmp_path / "more", lambda lines: [*lines, new[0].replace("w0", "x")])
+    with pytest.warns(UserWarning, match=f"other documents than those of {more}"):
+        strange = Reformulator.load(folder, more)
+    assert strange.choices == Choices(None, {}) and strange.gains is None
+
+
+def test_documents_in_another_order_are_the_same(run, collection, tmp_path, recwarn):
+    turned = with_lines(collection, tmp_path / "turned", reversed)
+    assert Reformulator.load(run[0], turned).choices == Reformulator.load(run[0]).choices
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("damage", [None, b"damaged"], ids=["run of before", "damaged"])
+def test_a_run_that_does_not_know_its_documents_takes_one_more_for_others(
+    run, collection, tmp_path, damage
+):
+    """The folder of the documents is named, also where none was given."""
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    new = json.dumps({"_id": "new", "text": "key1"})
+    grown = with_lines(collection, tmp_path / "grown", lambda lines: [*lines, new])
+    options = (folder / "reformulation.yaml").read_text()
+    (folder / "reformulation.yaml").write_text(options.replace(str(collection), str(grown)))
+    (folder / "documents.npz").unlink()
+    if damage is not None:
+        (folder / "documents.npz").write_bytes(damage)
+    with pytest.warns(UserWarning, match=f"other documents than those of {grown}: .*Train again"):
+        assert Reformulator.load(folder).choices == Choices(None, {})
 
 
 def complaint(argv, capsys):

@@ -12,6 +12,7 @@ from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.chain import PRETRAINED, AgentSearch, load_agent
 from kytolly.search.config.ranker import RankerConfig
+from kytolly.search.index.collection import warn_of_shared_queries
 from kytolly.search.index.corpus import available_splits, load_collection, resolved_source
 from kytolly.search.index.metrics import paired_bootstrap
 from kytolly.search.index.trained_documents import TrainedDocuments
@@ -55,7 +56,9 @@ def train_ranker(
         cfg = dataclasses.replace(cfg, agent=agent)
         first = AgentSearch(load_agent(agent, collection))
     splits = ["train", "dev", *({"test"} & set(available_splits(collection)))]
-    task = RankingTask(load_collection(collection, splits), cfg, first)
+    judged = load_collection(collection, splits)
+    warn_of_shared_queries(judged)
+    task = RankingTask(judged, cfg, first)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
     result.require_written()
     folder = Path(result.run_dir)

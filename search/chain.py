@@ -72,12 +72,19 @@ class ChainResult:
         text: The query as it was typed.
         columns: Name of a search -> its best documents, each search after the one it starts from.
         reformulation: The agent's changes; None without an agent.
+        fusion: Weight of the cosines in the searches after BM25.
     """
 
     query_id: str
     text: str
     columns: dict[str, tuple[Hit, ...]]
     reformulation: Reformulation | None
+    fusion: float = 0.0
+
+    @property
+    def cosines_alone(self) -> bool:
+        """True where no document has a word of the query, and cosines find some."""
+        return not self.columns["BM25"] and any(self.columns.values())
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `kytolly search --json` prints."""
@@ -103,6 +110,9 @@ class SearchChain:
     def __init__(self, collection: Collection, first: FirstSearch, ranker: Ranker | None = None):
         self.collection, self.first, self.ranker = collection, first, ranker
         self.agent = first.reformulator if isinstance(first, AgentSearch) else None
+        self.fusion = first.fusion if isinstance(first, FusedSearch) else 0.0
+        if self.agent is not None:
+            self.fusion = self.agent.fusion
         self.bm25 = FusedSearch(first.index)
         self.weight = ranker.weight if ranker else 0.0
         overlap = overlap_of_grown(ranker, first, collection) if ranker else None
@@ -190,7 +200,8 @@ class SearchChain:
             if self.ranker:
                 columns.append(self.re_ranked(texts[number], first_hits[number])[:top])
             named = dict(zip(self.columns, columns, strict=True))
-            results.append(ChainResult(ids[number], texts[number], named, reformulations[number]))
+            found = ids[number], texts[number], named, reformulations[number]
+            results.append(ChainResult(*found, self.fusion))
         return results
 
     @property

@@ -6,15 +6,17 @@ import collections
 import dataclasses
 import itertools
 import json
+import operator
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import keras
 import numpy as np
 
+from kytolly.config.words import value_text
 from kytolly.record.checkpoint import BEST, is_finite
 from kytolly.record.network_file import load_network
 from kytolly.record.saved_run import SavedRun
@@ -217,9 +219,18 @@ class Reformulator:
         """Reformulate one query.
 
         Args:
-            text: The query.
-            top: Documents of each ranking.
+            text: The query. One without a word, such as "", comes back unchanged, with the reason.
+            top: Documents of each ranking, at least 1.
+
+        Raises:
+            TypeError: The text is none, or `top` no whole number.
+            ValueError: The text has half a character, or `top` is below 1.
         """
+        if not isinstance(text, str):
+            raise TypeError(
+                f"reformulate() got {value_text(text)}, expected the text of one query: give "
+                "several to reformulate_all()."
+            )
         return self.reformulate_all({"": text}, top)[0]
 
     def reformulate_all(
@@ -230,11 +241,14 @@ class Reformulator:
         Args:
             queries: Texts, or id -> text. A query that has the id and the text of a document does
                 not find that document.
-            top: Documents of each ranking.
+            top: Documents of each ranking, at least 1.
 
         Raises:
-            ValueError: A text is none, or the rankings would take more memory than is free.
+            TypeError: A text is none, or `top` no whole number.
+            ValueError: A text has half a character, `top` is below 1, or the rankings would take
+                more memory than is free.
         """
+        top = checked_top(top)
         collection = self._with_queries(queries)
         numbers = range(len(collection.queries))
         plans = self.plans(collection, numbers)
@@ -322,11 +336,21 @@ class Reformulator:
         """The collection's documents with other queries, and no judgment."""
         if isinstance(queries, str):
             raise TypeError("reformulate_all() got one text, expected several: use reformulate().")
+        if not isinstance(queries, Iterable):
+            raise TypeError(
+                f"reformulate_all() got {value_text(queries)}, expected texts: give a list, or a "
+                "dict of id -> text."
+            )
         if isinstance(queries, Mapping):
             ids, texts = tuple(queries), tuple(queries.values())
         else:  # no document has an empty id
             ids, texts = ("",) * len(queries), tuple(queries)
         for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(
+                    f"reformulate_all() got the query {value_text(text)}, expected a text: give a "
+                    "list of texts, or a dict of id -> text."
+                )
             if not is_unicode(text):
                 raise ValueError(
                     f"the query {short(text)} is not UTF-8 text; expected whole characters: check "
@@ -357,6 +381,19 @@ class Reformulator:
             words.setdefault(term, word)
         typed = {word: weights[term] for term, word in words.items()}
         return {**typed, **{term.surface: term.weight for term in added}}
+
+
+def checked_top(top: int) -> int:
+    """The number of documents of a ranking, refused where it is none."""
+    try:
+        number = operator.index(top)
+    except TypeError:
+        raise TypeError(
+            f"top is {value_text(top)}, expected a whole number of documents, at least 1: give one."
+        ) from None
+    if number < 1:
+        raise ValueError(f"top is {number}, expected at least 1 document of a ranking: raise it.")
+    return number
 
 
 def documents_in_common(run_dir: Path, digest: str, collection: Collection) -> Overlap:

@@ -87,6 +87,35 @@ def test_a_query_without_a_token_comes_back_unchanged(reformulator, text):
     assert "no document" in "\n".join(found.lines())
 
 
+@pytest.mark.parametrize("text", [None, 5, ["a"], {"q": 3}, b"a"])
+def test_what_is_no_text_is_refused(reformulator, text):
+    with pytest.raises(TypeError, match=r"reformulate\(\) got .*, expected the text of one query"):
+        reformulator.reformulate(text)
+
+
+@pytest.mark.parametrize(
+    "queries, found",
+    [
+        (None, "got None, expected texts"),
+        (5, "got 5, expected texts"),
+        ({"q": 3}, "the query 3, expected a text"),
+        (["key12", None], "the query None, expected a text"),
+        ("key12", "got one text"),
+    ],
+)
+def test_what_holds_no_texts_is_refused(reformulator, queries, found):
+    with pytest.raises(TypeError, match=found):
+        reformulator.reformulate_all(queries)
+
+
+@pytest.mark.parametrize(
+    "top, error", [(0, ValueError), (-1, ValueError), (2.0, TypeError), ("3", TypeError)]
+)
+def test_a_ranking_has_at_least_one_document(reformulator, top, error):
+    with pytest.raises(error, match=f"top is '?{top}'?, expected"):
+        reformulator.reformulate("key12", top=top)
+
+
 def test_many_queries_are_what_each_alone_is(reformulator, monkeypatch):
     texts = {"x": "key12 noise1", "y": "of", "z": "key13", "bad0.0": "key0 key1"}
     alone = [reformulator.reformulate(text) for text in texts.values()]

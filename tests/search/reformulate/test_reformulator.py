@@ -343,6 +343,21 @@ def test_the_command_prints_json_last(run, capsys):
     assert len(found["before"]) == 3 and found["run_dir"] == str(folder) and found["lucene"]
 
 
+@pytest.mark.parametrize("query", ["key12 noise1", "key12"])
+def test_the_text_of_a_query_may_follow_an_option(run, capsys, query):
+    printed = []
+    for argv in (["--fusion", "0", query], [query, "--fusion", "0"]):
+        assert cli.main(["reformulate", str(run[0]), *argv]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] and printed[0].startswith(f"Query: {query}\n")
+
+
+def test_a_query_without_quotation_marks_is_refused(run, capsys):
+    said = "'noise1' is one argument too many, expected those that `kytolly reformulate --help`"
+    for argv in (["--fusion", "0", "key12", "noise1"], ["key12", "noise1"]):
+        assert said in complaint(["reformulate", run[0], *argv], capsys)
+
+
 def test_the_command_prints_the_query_for_another_engine(run, capsys):
     argv = ["reformulate", str(run[0]), "key12 noise1", "--export"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,8 @@ def train_ranker(
     judged = load_collection(collection, splits)
     warn_of_shared_queries(judged)
     task = RankingTask(judged, cfg, first)
+    if progress:
+        print(evaluation_line(task), file=sys.stderr, flush=True)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
     result.require_written()
     folder = Path(result.run_dir)
@@ -73,6 +76,17 @@ def train_ranker(
         summary["test"] = measure_test(task, network, chosen.weight)
     RunFolder(folder).write_result(summary)
     return summary, result_lines(summary)
+
+
+def evaluation_line(task: RankingTask) -> str:
+    """The dev queries that an evaluation's nDCG is of, for the reader of the progress display."""
+    watched, choosing = len(task.watched.queries), len(task.choosing.queries)
+    total = watched + choosing
+    return (
+        f"{task.name}: evaluation ndcg is {METRIC} of {watched:,} of the {total:,} dev "
+        f"queries with a relevant document, with the best weight for them; the other {choosing:,} "
+        f"choose the weight beside {task.first.name}"
+    )
 
 
 def measure_test(task: RankingTask, network: Any, weight: float) -> dict[str, float]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from kytolly.command.exits import BadInput, OneLineParser, exit_status
 from kytolly.command.options import refuse_repeated
 from kytolly.command.table import COMMANDS, command_module
-from kytolly.config.words import nearest
+from kytolly.config.words import nearest, value_text
 from kytolly.record.version import __version__
 
 
@@ -101,7 +101,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     for command in commands.values():
         refuse_repeated(command, argv)
     args, unknown = parser.parse_known_args(argv)
-    if unknown:
+    if unknown and not any(word.startswith("-") for word in unknown):
+        place_late_words(args, unknown, commands[args.command])
+    elif unknown:
         flag = unknown[0].split("=")[0]
         actions = commands[args.command]._actions
         if args.command == "train":
@@ -110,6 +112,31 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         hint = nearest(flag, flags) or f" `kytolly {args.command} --help` lists all."
         raise BadInput(f"{flag} is not an option of `kytolly {args.command}`.{hint}")
     return args
+
+
+def place_late_words(
+    args: argparse.Namespace, words: Sequence[str], parser: argparse.ArgumentParser
+) -> None:
+    """Give words that follow an option to the arguments that were left empty.
+
+    argparse looks for an argument that may be missing before the option, and not again behind it.
+
+    Raises:
+        BadInput: There are more words than such arguments.
+    """
+    places = [
+        action.dest
+        for action in parser._actions
+        if not action.option_strings and action.nargs == "?" and getattr(args, action.dest) is None
+    ]
+    if len(words) > len(places):
+        extra = value_text(words[len(places)])
+        raise BadInput(
+            f"{extra} is one argument too many, expected those that `{parser.prog} --help` lists: "
+            "put a text of several words in quotation marks, or leave it out."
+        )
+    for place, word in zip(places, words, strict=False):
+        setattr(args, place, word)
 
 
 def refuse_unfit_flag(flag: str, algorithm: str) -> None:

@@ -17,6 +17,7 @@ from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection, read_queries
 from kytolly.search.index.fusion import NONE, FirstSearch, FusedSearch
 from kytolly.search.index.tokens import AUTO
+from kytolly.search.index.trained_documents import SAME_SHARE, Overlap
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE, Reformulator
 from kytolly.search.reformulate.result import Hit, Reformulation
@@ -71,12 +72,19 @@ class ChainResult:
         text: The query as it was typed.
         columns: Name of a search -> its best documents, each search after the one it starts from.
         reformulation: The agent's changes; None without an agent.
+        fusion: Weight of the cosines in the searches after BM25.
     """
 
     query_id: str
     text: str
     columns: dict[str, tuple[Hit, ...]]
     reformulation: Reformulation | None
+    fusion: float = 0.0
+
+    @property
+    def cosines_alone(self) -> bool:
+        """True where no document has a word of the query, and cosines find some."""
+        return not self.columns["BM25"] and any(self.columns.values())
 
     def as_dict(self) -> dict[str, Any]:
         """The object that `kytolly search --json` prints."""
@@ -96,15 +104,22 @@ class SearchChain:
         collection: The documents.
         first: Finds the documents.
         ranker: Ranks them anew; None: nothing does. Where its weight was chosen for other documents
-            or another first search, a warning says that it is not used.
+            (more than a tenth of them) or another first search, a warning says that it is not used.
     """
 
     def __init__(self, collection: Collection, first: FirstSearch, ranker: Ranker | None = None):
         self.collection, self.first, self.ranker = collection, first, ranker
         self.agent = first.reformulator if isinstance(first, AgentSearch) else None
+        self.fusion = first.fusion if isinstance(first, FusedSearch) else 0.0
+        if self.agent is not None:
+            self.fusion = self.agent.fusion
         self.bm25 = FusedSearch(first.index)
         self.weight = ranker.weight if ranker else 0.0
-        if ranker and ranker.search_identity != first.identity:
+        overlap = overlap_of_grown(ranker, first, collection) if ranker else None
+        if overlap is not None and overlap.share >= SAME_SHARE:
+            if overlap.new or overlap.gone:
+                warnings.warn(overlap.text("the re-ranker"), stacklevel=2)
+        elif ranker and ranker.search_identity != first.identity:
             self.weight = 0.0
             warnings.warn(
                 "the re-ranker was trained with other documents or another first search than "
@@ -185,7 +200,8 @@ class SearchChain:
             if self.ranker:
                 columns.append(self.re_ranked(texts[number], first_hits[number])[:top])
             named = dict(zip(self.columns, columns, strict=True))
-            results.append(ChainResult(ids[number], texts[number], named, reformulations[number]))
+            found = ids[number], texts[number], named, reformulations[number]
+            results.append(ChainResult(*found, self.fusion))
         return results
 
     @property
@@ -219,6 +235,19 @@ class SearchChain:
         re_ranked = [Hit(best[ranked.place].doc_id, ranked.score) for ranked in order]
         unit = max(hits[0].score, 1e-9)
         return (*re_ranked, *(Hit(hit.doc_id, hit.score / unit) for hit in hits[len(best) :]))
+
+
+def overlap_of_grown(ranker: Ranker, first: FirstSearch, collection: Collection) -> Overlap | None:
+    """What a re-ranker's documents have in common with others; None: not its search, or the same.
+
+    Its search is one whose identity differs by the digest of the documents alone.
+    """
+    documents, digest = ranker.documents, first.index.digest
+    if documents is None or documents.digest == digest:
+        return None
+    if ranker.search_identity.replace(documents.digest, digest) != first.identity:
+        return None
+    return documents.overlap(collection.texts)
 
 
 def search_file(

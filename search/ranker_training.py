@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.chain import PRETRAINED, AgentSearch, load_agent
 from kytolly.search.config.ranker import RankerConfig
+from kytolly.search.index.collection import warn_of_shared_queries
 from kytolly.search.index.corpus import available_splits, load_collection, resolved_source
 from kytolly.search.index.metrics import paired_bootstrap
+from kytolly.search.index.trained_documents import TrainedDocuments
 from kytolly.search.text.ranker import Ranker, RankingTask
 from kytolly.search.text.ranking_data import METRIC, mixed_scores, ndcg
 from kytolly.search.text.vocabulary import require_byte_pairs
@@ -54,19 +57,36 @@ def train_ranker(
         cfg = dataclasses.replace(cfg, agent=agent)
         first = AgentSearch(load_agent(agent, collection))
     splits = ["train", "dev", *({"test"} & set(available_splits(collection)))]
-    task = RankingTask(load_collection(collection, splits), cfg, first)
+    judged = load_collection(collection, splits)
+    warn_of_shared_queries(judged)
+    task = RankingTask(judged, cfg, first)
+    if progress:
+        print(evaluation_line(task), file=sys.stderr, flush=True)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
     result.require_written()
     folder = Path(result.run_dir)
     network = load_network(folder / BEST)
     chosen = task.choose_weight(network)
     where, identity = resolved_source(str(collection)), task.first.identity
-    Ranker(network, task.vocabulary, chosen.weight, cfg, where, identity).save(folder)
+    documents = TrainedDocuments.of_texts(task.collection.texts)
+    ranker = Ranker(network, task.vocabulary, chosen.weight, cfg, where, identity, documents)
+    ranker.save(folder)
     summary = {**result.summary, "first_search": task.first.name, "choice": chosen._asdict()}
     if "test" in splits:
         summary["test"] = measure_test(task, network, chosen.weight)
     RunFolder(folder).write_result(summary)
     return summary, result_lines(summary)
+
+
+def evaluation_line(task: RankingTask) -> str:
+    """The dev queries that an evaluation's nDCG is of, for the reader of the progress display."""
+    watched, choosing = len(task.watched.queries), len(task.choosing.queries)
+    total = watched + choosing
+    return (
+        f"{task.name}: evaluation ndcg is {METRIC} of {watched:,} of the {total:,} dev "
+        f"queries with a relevant document, with the best weight for them; the other {choosing:,} "
+        f"choose the weight beside {task.first.name}"
+    )
 
 
 def measure_test(task: RankingTask, network: Any, weight: float) -> dict[str, float]:

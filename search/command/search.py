@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WIDTH = 100  # characters of a line
 GAP = 2  # between two columns
+COSINES_ALONE = "No document has a word of the query: the order is that of the cosines alone."
 
 
 def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -115,6 +116,8 @@ def compared(
     lines += [f"{name}: {text}" for name, text in terms.items() if text is not None]
     texts = dict(zip(chain.collection.doc_ids, chain.collection.texts, strict=True))
     lines += column_lines(list(columns), list(columns.values()), texts)
+    if any(one.cosines_alone for one in found.values()):
+        lines.append(COSINES_ALONE)
     hits = {name: [hit._asdict() for hit in column] for name, column in columns.items()}
     return {"query": query, "columns": hits, "lucene": terms, "run_dir": args.run_dir}, lines
 
@@ -140,7 +143,18 @@ def table_lines(result: ChainResult, texts: dict[str, str]) -> Iterator[str]:
         changes = [f"+ {term.surface} ^{term.weight:.2f}" for term in query.added]
         changes += [f"- {term.surface} ^{term.weight:.2f}" for term in query.lowered]
         yield from folded_lines("Terms: ", changes or [f"unchanged, {query.reason}"])
-    yield from column_lines(list(result.columns), list(result.columns.values()), texts)
+    heads = [column_head(name, result) for name in result.columns]
+    yield from column_lines(heads, list(result.columns.values()), texts)
+    if result.cosines_alone:
+        yield COSINES_ALONE
+
+
+def column_head(name: str, result: ChainResult) -> str:
+    """The head of a search's column: what its order comes from."""
+    if name != "reformulated" or result.reformulation is None:
+        return name
+    query = name if result.reformulation.reason is None else "unchanged"
+    return f"{query} + cosines" if result.fusion else query
 
 
 def column_lines(

@@ -17,6 +17,7 @@ import collections
 import concurrent.futures
 import json
 import os
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -230,6 +231,7 @@ class BM25Index:
             "digest": self.digest,
             "tokenizer": self.tokenizer.identity,
             "parameters": self.parameters,
+            "composed": True,
             "terms": self.terms,
         }
         header = np.frombuffer(json.dumps(bound).encode("utf-8"), np.uint8)
@@ -279,9 +281,18 @@ class BM25Index:
                 f"The index {path} holds {len(forward.indptr) - 1} documents; expected "
                 f"{len(texts)}: it was altered: delete the file and index again."
             )
+        if texts is not None and "composed" not in header and not _all_composed(texts):
+            raise ValueError(
+                f"The index {path} is of an earlier version, which tore words whose accents are "
+                "characters of their own; expected whole words: delete the file and index again."
+            )
         index = cls.__new__(cls)
         index._fill(header["terms"], forward, tokenizer, header["parameters"], header["digest"])
         return index
+
+
+def _all_composed(texts: Sequence[str]) -> bool:
+    return all(unicodedata.is_normalized("NFC", text) for text in texts)
 
 
 def _read(path: Path) -> tuple[dict, sparse.csr_matrix]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 from kytolly.config.words import nearest
@@ -76,6 +77,38 @@ class Collection:
         if split not in self.judgments:
             raise ValueError(unknown_split(split, self.name, list(self.judgments)))
         return self.judgments[split]
+
+
+def warn_of_shared_queries(collection: Collection) -> None:
+    """Warn of dev and test queries that an earlier split has too, by their id or their text.
+
+    Texts that differ in case and spaces only are the same.
+    """
+    earlier: set[str] = set()
+    names: list[str] = []
+    shared: list[str] = []
+    for split in SPLITS:
+        if split not in collection.judgments:
+            continue
+        numbers = collection.split(split)
+        keys = [(collection.query_ids[number], _plain(collection, number)) for number in numbers]
+        if known := sum(not earlier.isdisjoint(pair) for pair in keys):
+            where = " or ".join(names)
+            shared.append(f"{known:,} of {len(keys):,} {split} queries are also in {where}")
+        earlier.update(*keys)
+        names.append(split)
+    if shared:
+        warnings.warn(
+            f"{collection.name}: {', and '.join(shared)}, with the same id or the same text: what "
+            "dev queries choose, and the metrics of test queries, look better than they are. "
+            "Expected each query in one split: leave it out of the later one.",
+            stacklevel=3,
+        )
+
+
+def _plain(collection: Collection, number: int) -> str:
+    """A query's text in lower case between spaces, which no id has."""
+    return f" {' '.join(collection.queries[number].lower().split())} "
 
 
 def text_digest(texts: Iterable[str]) -> str:

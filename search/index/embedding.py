@@ -8,7 +8,7 @@ import hashlib
 import importlib
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +18,9 @@ KEY_BYTES = 16  # of a text's digest
 ROWS_AT_ONCE = 1024  # texts that an encoder gets in one call
 SHORT_BITS = 5  # texts of fewer characters than 2**5 are words, which are encoded together
 WORDLLAMA_DIMENSION = 256
+TEXTS_AT_ONCE = 64  # that wordllama gets in one call, padded to the longest
+BYTES_AT_ONCE = 2**17  # of these texts once they are padded; a token has at least one
+TOKENS_AT_ONCE = 2**14  # of a text that is longer than that
 
 
 class Encoder(Protocol):
@@ -74,10 +77,44 @@ class WordLlamaEncoder:
         if not texts:
             return np.zeros((0, self.dimension), np.float32)
         # A blank text would be divided by its length, 0.
-        full = np.asarray(self._model.embed([text if text.strip() else "." for text in texts]))
-        vectors = _unit(_with_dimension(full.astype(np.float32), self.dimension))
+        given = [text if text.strip() else "." for text in texts]
+        means = np.empty((len(given), WORDLLAMA_DIMENSION), np.float32)
+        sizes = [len(text.encode()) for text in given]
+        for rows in padded_batches(sizes):
+            batch = [given[row] for row in rows]
+            long = sizes[rows[0]] > BYTES_AT_ONCE
+            means[rows] = self._mean(batch[0]) if long else self._model.embed(batch)
+        vectors = _unit(_with_dimension(means, self.dimension))
         vectors[[not text.strip() for text in texts]] = 0.0
         return vectors
+
+    def _mean(self, text: str) -> np.ndarray:
+        """[256] mean of a long text's token embeddings, of which few are in memory at once."""
+        table = self._model.embedding
+        tokens = np.minimum(self._model.tokenize([text])[0].ids, len(table) - 1)
+        total = np.zeros(table.shape[1], np.float64)
+        for first in range(0, len(tokens), TOKENS_AT_ONCE):
+            total += table[tokens[first : first + TOKENS_AT_ONCE]].sum(axis=0, dtype=np.float64)
+        return total / len(tokens)
+
+
+def padded_batches(sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Rows of texts in batches: at most `TEXTS_AT_ONCE`, and `BYTES_AT_ONCE` once they are padded.
+
+    A larger text is alone in its batch.
+
+    Args:
+        sizes: Bytes of each text.
+    """
+    batch: list[int] = []
+    for row in sorted(range(len(sizes)), key=sizes.__getitem__):
+        too_large = (len(batch) + 1) * sizes[row] > BYTES_AT_ONCE
+        if batch and (too_large or len(batch) == TEXTS_AT_ONCE):
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
 
 
 class HashEncoder:

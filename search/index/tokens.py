@@ -67,6 +67,8 @@ class Tokenizer(Protocol):
 class EnglishTokenizer:
     """Lower case, letters and digits, English stop words left out, Snowball stems.
 
+    An accent is one letter with the letter below it however it was typed (Unicode's form NFC).
+
     Source: Porter, "The English (Porter2) stemming algorithm", snowballstem.org.
     """
 
@@ -81,12 +83,17 @@ class EnglishTokenizer:
     def __call__(self, text: str) -> list[str]:
         """Stems of a text's words, in order."""
         stems = self._stems
-        return [stem for word in WORD.findall(text.lower()) if (stem := stems[word])]
+        return [stem for word in plain_words(text) if (stem := stems[word])]
 
     def surface(self, text: str) -> list[tuple[str, str]]:
         """(stem, word in lower case) of a text's words, in order: [("run", "running"), ...]."""
         stems = self._stems
-        return [(stem, word) for word in WORD.findall(text.lower()) if (stem := stems[word])]
+        return [(stem, word) for word in plain_words(text) if (stem := stems[word])]
+
+
+def plain_words(text: str) -> list[str]:
+    """Words of a text as `WORD` has them, in lower case and composed form."""
+    return WORD.findall(unicodedata.normalize("NFC", text).lower())
 
 
 class LanguageTokenizer:

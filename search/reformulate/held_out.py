@@ -186,6 +186,9 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         **ceilings(queries),
     }
     outcomes = {name: queries.search(name, system) for name, system in systems.items()}
+    unchanged = {
+        name: sum(plan.reason is not None for plan in made) for name, made in plans.items()
+    }
     changed = np.array([plan.reason is None for plan in plans[AGENT_FUSED]])
     everything = with_choice(reformulator, fusion, Choice(fusion, 1.0))
     proposed, used = queries.plans(everything), reformulator.choices.at(fusion).scale > 0.0
@@ -195,7 +198,8 @@ def test_metrics(reformulator: Reformulator, run_dir: Path) -> dict[str, Any]:
         "metric": queries.metric,
         "fusion": fusion,
         "queries": len(queries.numbers),
-        "unchanged": int((~changed).sum()),
+        "unchanged": unchanged[AGENT_FUSED],
+        "unchanged_plain": unchanged[AGENT],
         "without_relevant": sum(
             not any(grade > 0 for grade in grades.values()) for grades in queries.qrels.values()
         ),

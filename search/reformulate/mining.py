@@ -25,8 +25,8 @@ from kytolly.search.index.bm25 import BM25Index
 from kytolly.search.index.fusion import DocumentVectors, TermVectors, fused_scores
 from kytolly.search.index.ranking import best_nonzero, best_places
 from kytolly.search.reformulate.mining_features import Candidates, MiningFeatures, MiningRules
+from kytolly.search.reformulate.result import NO_TOKEN
 
-NO_TOKEN = "no token that any document contains"
 NO_CANDIDATE = "no candidate term"
 MANY_QUERIES = 1_000  # per process; with fewer, its start takes longer than it saves
 PROGRAM = "from kytolly.search.reformulate.mining import serve; serve()"

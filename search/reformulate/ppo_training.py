@@ -20,6 +20,7 @@ from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import save_network
 from kytolly.search.index.corpus import resolved_source
 from kytolly.search.index.tokens import AUTO, NONE, stop_word_lists
+from kytolly.search.index.trained_documents import TrainedDocuments
 from kytolly.search.reformulate.device_env import DeviceQueries
 from kytolly.search.reformulate.network import HALF
 from kytolly.search.reformulate.options import ReformulationOptions, write_options
@@ -197,9 +198,10 @@ def check_rollout_memory(
 
 
 def save_search(context: SearchContext, folder: Path) -> None:
-    """Write what a run needs to be used, beside its network: options, index and embeddings."""
+    """Write what a run needs to be used, beside its network: how it searches, and in what."""
     write_options(folder / OPTIONS_FILE, resolved_options(context))
     context.save(folder)
+    TrainedDocuments.of_texts(context.collection.texts).save(folder)
 
 
 def resolved_options(context: SearchContext) -> ReformulationOptions:

@@ -122,7 +122,7 @@ class SkippedQuery(NamedTuple):
 
     Attributes:
         number: Place in the collection.
-        reason: `mining.NO_TOKEN` or `mining.NO_CANDIDATE`.
+        reason: `result.NO_TOKEN` or `mining.NO_CANDIDATE`.
     """
 
     number: int

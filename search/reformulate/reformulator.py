@@ -6,15 +6,17 @@ import collections
 import dataclasses
 import itertools
 import json
+import operator
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import keras
 import numpy as np
 
+from kytolly.config.words import value_text
 from kytolly.record.checkpoint import BEST, is_finite
 from kytolly.record.network_file import load_network
 from kytolly.record.saved_run import SavedRun
@@ -24,6 +26,7 @@ from kytolly.search.index.embedding import Encoder
 from kytolly.search.index.files import open_file, short, stored_archive
 from kytolly.search.index.metrics import Run
 from kytolly.search.index.tokens import AUTO
+from kytolly.search.index.trained_documents import SAME_SHARE, Overlap, TrainedDocuments
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice, Choices, read_choices
@@ -122,7 +125,8 @@ class Reformulator:
         Args:
             run_dir: The run's folder.
             collection: A collection to search instead of the one that the run was trained with;
-                if its documents are others, a warning says that nothing was chosen for them.
+                if more than a tenth of its documents are others, a warning says that nothing was
+                chosen for them.
             fusion: Weight of the cosines beside BM25; None: what the run chose.
             encoder: The encoder that was given to `train`, if one was.
             language: Language of that collection, "auto" to detect it, or "none"; None: that of
@@ -160,17 +164,22 @@ class Reformulator:
         _check_encoder(encoder, options)
         context = SearchContext.load(options, (), saved=path, encoder=encoder)
         gains = GainModel.of_run(path)
-        other_documents = choices.digest and choices.digest != context.index.digest
+        overlap = None
+        if choices.digest and choices.digest != context.index.digest:
+            overlap = documents_in_common(path, choices.digest, context.collection)
+        other_documents = overlap is not None and overlap.share < SAME_SHARE
         if other_documents or context.index.tokenizer.identity != usual:
             choices, context = Choices(None, {}), for_unknown_documents(context)
             gains = GainModel.read() if context.encoder_name == "wordllama" else None
-            other = f"documents than those of {collection}" if other_documents else "language"
+            where = f"other documents than those of {options.collection}"
             warnings.warn(
-                f"{run_dir} was trained with {'an' * (not other_documents)}other {other}: nothing "
-                "says that its network helps here. What is trained for unknown documents: the word "
-                "pretrained in place of the run.",
+                f"{run_dir} was trained with {where if other_documents else 'another language'}: "
+                "nothing says that its network helps here. Train again with these documents, or "
+                "give the word pretrained in place of the run: that is trained for unknown ones.",
                 stacklevel=2,
             )
+        elif overlap is not None and (overlap.new or overlap.gone):
+            warnings.warn(overlap.text(str(run_dir)), stacklevel=2)
         return cls(context, network, choices, fusion, gains)
 
     @classmethod
@@ -210,9 +219,18 @@ class Reformulator:
         """Reformulate one query.
 
         Args:
-            text: The query.
-            top: Documents of each ranking.
+            text: The query. One without a word, such as "", comes back unchanged, with the reason.
+            top: Documents of each ranking, at least 1.
+
+        Raises:
+            TypeError: The text is none, or `top` no whole number.
+            ValueError: The text has half a character, or `top` is below 1.
         """
+        if not isinstance(text, str):
+            raise TypeError(
+                f"reformulate() got {value_text(text)}, expected the text of one query: give "
+                "several to reformulate_all()."
+            )
         return self.reformulate_all({"": text}, top)[0]
 
     def reformulate_all(
@@ -223,11 +241,14 @@ class Reformulator:
         Args:
             queries: Texts, or id -> text. A query that has the id and the text of a document does
                 not find that document.
-            top: Documents of each ranking.
+            top: Documents of each ranking, at least 1.
 
         Raises:
-            ValueError: A text is none, or the rankings would take more memory than is free.
+            TypeError: A text is none, or `top` no whole number.
+            ValueError: A text has half a character, `top` is below 1, or the rankings would take
+                more memory than is free.
         """
+        top = checked_top(top)
         collection = self._with_queries(queries)
         numbers = range(len(collection.queries))
         plans = self.plans(collection, numbers)
@@ -315,11 +336,21 @@ class Reformulator:
         """The collection's documents with other queries, and no judgment."""
         if isinstance(queries, str):
             raise TypeError("reformulate_all() got one text, expected several: use reformulate().")
+        if not isinstance(queries, Iterable):
+            raise TypeError(
+                f"reformulate_all() got {value_text(queries)}, expected texts: give a list, or a "
+                "dict of id -> text."
+            )
         if isinstance(queries, Mapping):
             ids, texts = tuple(queries), tuple(queries.values())
         else:  # no document has an empty id
             ids, texts = ("",) * len(queries), tuple(queries)
         for text in texts:
+            if not isinstance(text, str):
+                raise TypeError(
+                    f"reformulate_all() got the query {value_text(text)}, expected a text: give a "
+                    "list of texts, or a dict of id -> text."
+                )
             if not is_unicode(text):
                 raise ValueError(
                     f"the query {short(text)} is not UTF-8 text; expected whole characters: check "
@@ -350,6 +381,27 @@ class Reformulator:
             words.setdefault(term, word)
         typed = {word: weights[term] for term, word in words.items()}
         return {**typed, **{term.surface: term.weight for term in added}}
+
+
+def checked_top(top: int) -> int:
+    """The number of documents of a ranking, refused where it is none."""
+    try:
+        number = operator.index(top)
+    except TypeError:
+        raise TypeError(
+            f"top is {value_text(top)}, expected a whole number of documents, at least 1: give one."
+        ) from None
+    if number < 1:
+        raise ValueError(f"top is {number}, expected at least 1 document of a ranking: raise it.")
+    return number
+
+
+def documents_in_common(run_dir: Path, digest: str, collection: Collection) -> Overlap:
+    """What a collection has in common with a run's documents; a run of before does not say."""
+    trained = TrainedDocuments.read(run_dir)
+    if trained is None or trained.digest != digest:
+        return Overlap(same=0, new=len(collection.texts), gone=0)
+    return trained.overlap(collection.texts)
 
 
 def for_unknown_documents(context: SearchContext) -> SearchContext:

@@ -117,8 +117,11 @@ def loop_lines(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def test_lines(test: Mapping[str, Any], styled: bool = False) -> Iterator[str]:
     """Test metrics for a reader, at most `WIDTH` columns wide."""
+    unchanged = f"{test['unchanged_plain']:,} left unchanged"
+    if test["fusion"]:
+        unchanged += f" ({test['unchanged']:,} where cosines count)"
     yield (
-        f"Test: {test['queries']:,} queries, {test['unchanged']} left unchanged, "
+        f"Test: {test['queries']:,} queries, {unchanged}, "
         f"{test['without_relevant']} without a relevant document"
     )
     for metric in test["systems"]["bm25"]:

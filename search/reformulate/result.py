@@ -15,6 +15,7 @@ from kytolly.search.index.exports import (
     weight_text,
 )
 
+NO_TOKEN = "no token that any document contains"
 SHOWN = 70  # characters of a document's text
 MIN_EXPORTED = 0.05  # weight of an added term in a query for another engine
 
@@ -141,7 +142,10 @@ class Reformulation:
         yield f"Weighted terms: {terms}"
         yield f"Lucene: {self.lucene}"
         ranks = {hit.doc_id: rank for rank, hit in enumerate(self.before, start=1)}
-        yield f"Ranking after{'' if self.reason is None else ' (as before)'}:"
+        kind = "" if self.reason is None else " (as before)"
+        if self.reason == NO_TOKEN and self.after:
+            kind = " (as before, in the order of the cosines alone)"
+        yield f"Ranking after{kind}:"
         for rank, hit in enumerate(self.after, start=1):
             was = f"was {ranks[hit.doc_id]}" if hit.doc_id in ranks else "new"
             text = "" if texts is None else f"  {first_words(texts[hit.doc_id])}"

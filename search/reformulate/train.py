@@ -21,6 +21,7 @@ from kytolly.loop.profile import RunKeeper
 from kytolly.machine.memory import check_memory
 from kytolly.record.checkpoint import BEST, save_network
 from kytolly.record.run_folder import RunFolder
+from kytolly.search.index.collection import warn_of_shared_queries
 from kytolly.search.index.corpus import available_splits
 from kytolly.search.index.embedding import Encoder
 from kytolly.search.index.tokens import ENGLISH, NONE
@@ -391,6 +392,7 @@ def prepare(
         ValueError: A file is malformed.
     """
     context = SearchContext.load(options, splits, Phases(say), encoder=encoder)
+    warn_of_shared_queries(context.collection)
     if options.retrieval.language == ENGLISH:
         stemmer, _ = detect_stemmer(context.collection.texts)
         if stemmer not in (ENGLISH, NONE):

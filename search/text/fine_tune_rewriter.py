@@ -16,6 +16,7 @@ from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.config.rewriting_ppo import RewritingPPOConfig
 from kytolly.search.index.bm25 import BM25Index
+from kytolly.search.index.collection import warn_of_shared_queries
 from kytolly.search.index.corpus import available_splits, load_collection
 from kytolly.search.index.metrics import metric_parts, paired_bootstrap
 from kytolly.search.model.token_actor_critic import TokenActorCritic
@@ -56,6 +57,7 @@ class FineTuning:
         known = available_splits(source)
         splits = [split for split in SPLITS if split in known or split != "test"]
         self.collection = load_collection(source, splits)
+        warn_of_shared_queries(self.collection)
         self.index = BM25Index(self.collection.texts)
         check_vocabulary(self.rewriter, self.index, self.collection.name, str(cfg.fine_tune))
         self.queries = {split: self.split_queries(split) for split in splits}

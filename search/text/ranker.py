@@ -23,6 +23,7 @@ from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.collection import Collection
 from kytolly.search.index.fusion import NONE, FirstSearch, FusedSearch
 from kytolly.search.index.metrics import CHANCE, best_row
+from kytolly.search.index.trained_documents import TrainedDocuments
 from kytolly.search.model.cross_encoder import CrossEncoder
 from kytolly.search.text.language import tokenizer_of
 from kytolly.search.text.outputs import RowOutputs, length_batches
@@ -262,6 +263,7 @@ class Ranker:
         cfg: What it was trained with.
         collection: Where its documents are; None: nowhere.
         search_identity: The first search that the weight was chosen for, as `FirstSearch` has it.
+        documents: Those that it was trained with; None: unknown.
     """
 
     def __init__(
@@ -272,9 +274,11 @@ class Ranker:
         cfg: RankerConfig,
         collection: str | None = None,
         search_identity: str = "",
+        documents: TrainedDocuments | None = None,
     ):
         self.network, self.vocabulary, self.weight, self.cfg = network, vocabulary, weight, cfg
         self.collection, self.search_identity = collection, search_identity
+        self.documents = documents
 
         def scores(question: tf.Tensor, context: tf.Tensor) -> tf.Tensor:
             return network({"question": question, "context": context})
@@ -299,7 +303,8 @@ class Ranker:
         check_positions(network, cfg, folder)
         require_tokens(network.settings["vocabulary"], vocabulary, folder / BEST)
         origin = saved["collection"], saved["search_identity"]
-        return cls(network, vocabulary, saved["weight"], cfg, *origin)
+        documents = TrainedDocuments.read(folder)
+        return cls(network, vocabulary, saved["weight"], cfg, *origin, documents)
 
     def save(self, folder: Path) -> None:
         """Write what a run needs beside its network and its config."""
@@ -307,6 +312,8 @@ class Ranker:
         saved = {name: getattr(self, name) for name in names}
         write_text(folder / RANKER_FILE, json.dumps(saved, indent=2) + "\n")
         write_vocabulary(self.vocabulary, folder / VOCABULARY_FILE)
+        if self.documents is not None:
+            self.documents.save(folder)
 
     def network_scores(self, query: str, documents: Sequence[str]) -> np.ndarray:
         """[n] the network's score of each document."""

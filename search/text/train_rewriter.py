@@ -14,6 +14,7 @@ from kytolly.record.checkpoint import BEST
 from kytolly.record.network_file import load_network
 from kytolly.record.run_folder import RunFolder
 from kytolly.search.config.rewriter import RewriterConfig
+from kytolly.search.index.collection import warn_of_shared_queries
 from kytolly.search.index.corpus import available_splits, load_collection
 from kytolly.search.index.training_queries import JudgedTexts, held_out_parts
 from kytolly.search.text.held_out_terms import HELD_OUT_FILE, read_held_out, write_held_out
@@ -58,7 +59,9 @@ def train_rewriter(
     """
     known = available_splits(source)
     splits = [split for split in SPLITS if split in known or split != "test"]
-    task = RewriterTask(load_collection(source, splits), cfg)
+    collection = load_collection(source, splits)
+    warn_of_shared_queries(collection)
+    task = RewriterTask(collection, cfg)
     parts = parts_of(task)
     result = Trainer(log_dir, progress).train_supervised(cfg, task, cb, resume=resume)
     result.require_written()

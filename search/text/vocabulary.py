@@ -17,7 +17,7 @@ from kytolly.config.files import read_json
 from kytolly.config.words import path_text, value_text
 from kytolly.record.files import write_text
 from kytolly.search.index.embedding import import_wordllama
-from kytolly.search.index.tokens import WORD
+from kytolly.search.index.tokens import plain_words
 from kytolly.search.text.rows import PADDING, Ragged
 
 BEGIN, END, UNKNOWN = range(PADDING + 1, 4)  # the same in every vocabulary, as is PADDING
@@ -192,7 +192,7 @@ class Words:
 
 def words_in(text: str) -> list[str]:
     """The words of a text, in lower case."""
-    return WORD.findall(text.lower())
+    return plain_words(text)
 
 
 class _WordsFile(msgspec.Struct, tag_field="kind", tag=Words.kind):

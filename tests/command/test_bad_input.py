@@ -82,6 +82,7 @@ def test_no_algorithm_is_offered_that_the_command_refuses(argv, capsys):
         (["train", "dqn", "--env", "Cartpole-v1", "--tuned"], "Did you mean 'CartPole-v1'?"),
         (["train", "ddqn", "--env", "Pendulum-v1", "--tuned"], "no tuned settings of ddqn for"),
         ([*TRAIN, "--resume", "a", "--tuned"], "Leave --tuned out, and give"),
+        ([*TRAIN, "--hidden-units", "64", "32"], "'32' is one argument too many, expected"),
         (["evaluate", "nowhere"], "nowhere is no run"),
         (["evaluate", "nowhere", "--episodes", "0"], "expected a whole number above"),
         (["fly"], "invalid choice: 'fly'"),

@@ -1,6 +1,8 @@
 """BM25, a first search and a re-ranker in one chain, and the command that shows it."""
 
 import json
+import re
+import shutil
 import sys
 import warnings
 
@@ -10,13 +12,15 @@ import pytest
 pytest.importorskip("wordllama")
 
 from kytolly.command import entry
-from kytolly.search.chain import AgentSearch, SearchChain
+from kytolly.search.chain import AgentSearch, ChainResult, SearchChain
+from kytolly.search.command.search import column_head
 from kytolly.search.config.ranker import RankerConfig
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.fusion import NONE
 from kytolly.search.index.trec import read_run
 from kytolly.search.ranker_training import train_ranker
 from kytolly.search.reformulate.reformulator import Reformulator
+from kytolly.search.reformulate.result import Reformulation
 from kytolly.search.text.ranker import Ranker
 from kytolly.search.text.vocabulary import _byte_pair_tokenizer
 from tests.search.text.ranked_texts import write_ranking
@@ -109,6 +113,18 @@ def test_a_weight_counts_only_for_the_search_that_it_was_chosen_for(folder, monk
     assert columns[2] == columns[1] != ()
 
 
+@pytest.mark.parametrize("run", ["fused", "over-agent"])
+def test_a_weight_counts_for_a_collection_that_has_grown(folder, tmp_path, run):
+    grown = shutil.copytree(folder / "data", tmp_path / "grown")
+    with (grown / "corpus.jsonl").open("a") as corpus:
+        corpus.write('{"_id": "new", "text": "topic3 slow"}\n')
+    with pytest.warns(
+        UserWarning, match="trained with 300 of these 301 documents: 1 is new"
+    ) as told:
+        chain = SearchChain.load(str(folder / run), str(grown))
+    assert len(told) == 1 and chain.weight == Ranker.load(folder / run).weight > 0
+
+
 def search(folder, capsys, *argv):
     assert entry.main(["search", *argv]) == 0
     return capsys.readouterr().out
@@ -119,7 +135,8 @@ def test_the_command_prints_columns_of_100_characters(folder, capsys, monkeypatc
     out = search(folder, capsys, "over-agent", "what is topic3")
     lines = out.splitlines()
     assert max(map(len, lines)) <= 100 and lines[0] == "Query: what is topic3"
-    assert any(line.split() == ["BM25", "reformulated", "re-ranked"] for line in lines)
+    heads = ["BM25", "unchanged + cosines", "re-ranked"]
+    assert any(re.split(" {2,}", line.strip()) == heads for line in lines)
     assert sum("topic3" in line for line in lines) > 5
     assert any("= [d3." in line for line in lines) and any("[d3.0] " in line for line in lines)
     found = json.loads(search(folder, capsys, "fused", "what is topic3", "--json", "--top", "3"))
@@ -129,6 +146,46 @@ def test_the_command_prints_columns_of_100_characters(folder, capsys, monkeypatc
     plain = search(folder, capsys, "fused", "what is topic3", "--fusion", "0")
     assert plain.endswith("has the weight 0: nothing says that it helps here.\n")
     assert any(line.split() == ["BM25", "re-ranked"] for line in plain.splitlines())
+
+
+@pytest.mark.parametrize("run", ["pretrained", "fused"])
+def test_the_command_says_where_cosines_alone_order_documents(folder, capsys, monkeypatch, run):
+    monkeypatch.chdir(folder)
+    said = "No document has a word of the query: the order is that of the cosines alone."
+    out = search(folder, capsys, run, "zzqx wrpl", "--collection", "data")
+    assert out.splitlines().count(said) == 1
+    assert ("unchanged + cosines" in out) == (run == "pretrained") and "reformulated" not in out
+    assert said not in search(folder, capsys, run, "what is topic3", "--collection", "data")
+    nothing = search(folder, capsys, run, "zzqx wrpl", "--collection", "data", "--fusion", "0")
+    assert "No document is found." in nothing.splitlines() and said not in nothing
+
+
+def test_two_runs_side_by_side_say_where_cosines_alone_order_documents(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    out = search(folder, capsys, "fused", "zzqx", "--against", "pretrained")
+    assert out.endswith("the order is that of the cosines alone.\n")
+
+
+@pytest.mark.parametrize(
+    "reason, fusion, head",
+    [
+        (None, 1.0, "reformulated + cosines"),
+        (None, 0.0, "reformulated"),
+        ("no token", 1.0, "unchanged + cosines"),
+        ("no token", 0.0, "unchanged"),
+    ],
+)
+def test_the_head_of_a_column_says_what_its_order_comes_from(reason, fusion, head):
+    query = Reformulation("", "ice", (), (), {}, {}, (), (), reason=reason)
+    result = ChainResult("", "ice", {}, query, fusion)
+    assert column_head("reformulated", result) == head
+    assert column_head("re-ranked", result) == "re-ranked"
+
+
+def test_a_query_without_a_known_word_is_unchanged_and_ordered_by_cosines(folder):
+    found = Reformulator.pretrained(folder / "data").reformulate("zzqx wrpl", top=3)
+    assert found.before == found.after != () and found.reason is not None
+    assert "Ranking after (as before, in the order of the cosines alone):" in found.lines()
 
 
 @pytest.mark.parametrize("agent", [[], ["--agent", "over-agent"]], ids=["alone", "with an agent"])

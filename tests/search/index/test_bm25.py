@@ -151,6 +151,23 @@ def test_a_saved_index_is_the_same_and_bound_to_what_made_it(tmp_path, index):
             BM25Index.load(path, **settings)
 
 
+def test_an_index_of_before_is_made_again_where_it_tore_words(tmp_path, monkeypatch):
+    torn, whole = ["cafe\u0301 noir"], ["caf\u00e9 noir"]  # the accent typed by itself, or not
+    path, real = tmp_path / "index.npz", json.dumps
+    BM25Index(torn).save(path)
+    assert BM25Index.load(path, torn).terms == ["caf\u00e9", "noir"]
+
+    def of_before(bound):
+        return real({name: value for name, value in bound.items() if name != "composed"})
+
+    monkeypatch.setattr(json, "dumps", of_before)
+    BM25Index(torn).save(path)
+    with pytest.raises(ValueError, match="earlier version, which tore words"):
+        BM25Index.load(path, torn)
+    BM25Index(whole).save(path)
+    assert BM25Index.load(path, whole).terms == ["caf\u00e9", "noir"]
+
+
 @pytest.mark.parametrize("content", [None, b"", b"no index", b"PK\x03\x04 cut off"])
 def test_files_that_are_no_index_are_refused(tmp_path, content):
     path = tmp_path / "index.bm25"

@@ -1,15 +1,18 @@
 import subprocess
 import sys
 import threading
+import tracemalloc
 
 import numpy as np
 import pytest
 
+from kytolly.search.index import embedding
 from kytolly.search.index.embedding import (
     EmbeddingCache,
     HashEncoder,
     WordLlamaEncoder,
     make_encoder,
+    padded_batches,
     text_key,
 )
 
@@ -127,6 +130,31 @@ def test_wordllama_knows_related_words(wordllama):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), [1, 1, 1, 0], atol=1e-6)
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.2
     assert wordllama.encode([]).shape == (0, 256)
+
+
+def test_a_batch_is_bounded_once_it_is_padded_and_what_is_larger_is_alone(monkeypatch):
+    monkeypatch.setattr(embedding, "TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr(embedding, "BYTES_AT_ONCE", 100)
+    # By size: 1 2 3 are 3 texts, 40 50 have 2 * 50 = 100 bytes, and with 60 they had 180.
+    batches = list(padded_batches([60, 1, 101, 3, 2, 50, 40]))
+    assert batches == [[1, 4, 3], [6, 5], [0], [2]]
+    assert list(padded_batches([])) == []
+
+
+def test_one_long_text_takes_memory_for_its_own_tokens_alone(wordllama):
+    words = "glacier caves are carved by meltwater ".split()
+    long = " ".join(words * 4_000)  # 152 kB, some 35,000 tokens
+    texts = [long, *(f"{word} {number}" for number in range(10) for word in words)]
+    tracemalloc.start()
+    vectors = wordllama.encode(texts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # 61 texts of 35,000 tokens of 256 numbers in 4 bytes were 2.2 GB.
+    assert peak < 2**27
+    alone = wordllama._model.embed([long])
+    # wordllama adds its 35,000 numbers in single precision.
+    np.testing.assert_allclose(vectors[0], alone[0] / np.linalg.norm(alone), atol=1e-4)
+    np.testing.assert_array_equal(vectors[1:], wordllama.encode(texts[1:]))
 
 
 @pytest.mark.parametrize(

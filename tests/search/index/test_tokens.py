@@ -1,6 +1,7 @@
 """Words, stop words, stems, and the words that stems came from."""
 
 import pickle
+import unicodedata
 
 import pytest
 
@@ -26,6 +27,14 @@ def tokenizer():
 )
 def test_texts_become_stems(tokenizer, text, tokens):
     assert tokenizer(text) == tokens
+
+
+@pytest.mark.parametrize("language", ["english", "german", "french", "none"])
+def test_an_accent_is_the_same_however_it_was_typed(language):
+    tokenizer = make_tokenizer(language)
+    typed = unicodedata.normalize("NFD", "Kühlschrank naïve résumé")  # ü as u and two dots
+    assert tokenizer(typed) == tokenizer("Kühlschrank naïve résumé") and len(tokenizer(typed)) == 3
+    assert [word for _, word in tokenizer.surface(typed)] == ["kühlschrank", "naïve", "résumé"]
 
 
 def test_surfaces_run_beside_tokens(tokenizer):

@@ -146,7 +146,7 @@ def test_a_run_without_its_copy_of_the_rewriter_is_refused(trained, tmp_path):
 def test_other_documents_get_no_generated_terms(trained, animals, tmp_path):
     other = shutil.copytree(animals, tmp_path / "other")
     with (other / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "one-more", "text": "horse and being2"}\n')
+        file.writelines(f'{{"_id": "new{n}", "text": "horse and being2"}}\n' for n in range(9))
     with pytest.warns(UserWarning, match="nothing says that its network helps here"):
         found = Reformulator.load(trained[0], other)
     assert found.context.generator is None and found.context.rules.max_candidates == 8

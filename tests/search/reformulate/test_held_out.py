@@ -89,6 +89,18 @@ def test_the_table_holds_what_the_run_files_hold(tested, collection):
     assert found["systems"]["ceiling"]["ndcg@10"]["over_bm25"]["hurt"] == 0.0
 
 
+def test_queries_left_unchanged_are_counted_with_cosines_and_without(reformulator, tmp_path):
+    choices = Choices(0.5, {0.0: Choice(0.0, 1.0), 0.5: Choice(0.5, 0.0)})  # with cosines nothing
+    careful = Reformulator(reformulator.context, reformulator.scorer, choices)
+    found = held_out.test_metrics(careful, tmp_path)
+    assert (found["queries"], found["unchanged_plain"], found["unchanged"]) == (10, 1, 10)
+    assert found["systems"]["agent"]["ndcg@10"]["over_bm25"]["changed"] == 0.9
+    first = next(iter(report_lines(found)))
+    assert first.startswith("Test: 10 queries, 1 left unchanged (10 where cosines count), 0 with")
+    first = next(iter(report_lines({**found, "fusion": 0.0, "unchanged": 1})))
+    assert first.startswith("Test: 10 queries, 1 left unchanged, 0 without a relevant document")
+
+
 def test_the_agent_alone_searches_without_cosines(tested, reformulator):
     folder, _ = tested
     scores = {name: read_run(folder / f"test_{name}.run") for name in ("agent", "agent_fused")}

@@ -12,7 +12,7 @@ from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection
 from kytolly.search.index.embedding import EmbeddingCache, HashEncoder
 from kytolly.search.index.fusion import DocumentVectors, TermVectors
-from kytolly.search.reformulate.mining import NO_CANDIDATE, NO_TOKEN, Miner, mine_texts
+from kytolly.search.reformulate.mining import NO_CANDIDATE, Miner, mine_texts
 from kytolly.search.reformulate.mining_features import MiningRules, association
 from kytolly.search.reformulate.query import (
     CANDIDATE_FEATURES,
@@ -23,6 +23,7 @@ from kytolly.search.reformulate.query import (
     skip_report,
     with_judgments,
 )
+from kytolly.search.reformulate.result import NO_TOKEN
 
 TEXTS = (
     "Glacier caves form in melting ice of glaciers",

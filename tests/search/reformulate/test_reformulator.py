@@ -21,6 +21,7 @@ from kytolly.search.index.trec import read_run
 from kytolly.search.reformulate import search
 from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice, Choices, proposals
 from kytolly.search.reformulate.device_env import DeviceQueries, is_query_term, kept_proposals
+from kytolly.search.reformulate.gain_model import GainModel
 from kytolly.search.reformulate.options import read_options
 from kytolly.search.reformulate.reformulator import (
     NOTHING_HELPS,
@@ -84,6 +85,35 @@ def test_a_query_without_a_token_comes_back_unchanged(reformulator, text):
     assert found.added == () and found.reason == "no token that any document contains"
     assert found.before == found.after == ()
     assert "no document" in "\n".join(found.lines())
+
+
+@pytest.mark.parametrize("text", [None, 5, ["a"], {"q": 3}, b"a"])
+def test_what_is_no_text_is_refused(reformulator, text):
+    with pytest.raises(TypeError, match=r"reformulate\(\) got .*, expected the text of one query"):
+        reformulator.reformulate(text)
+
+
+@pytest.mark.parametrize(
+    "queries, found",
+    [
+        (None, "got None, expected texts"),
+        (5, "got 5, expected texts"),
+        ({"q": 3}, "the query 3, expected a text"),
+        (["key12", None], "the query None, expected a text"),
+        ("key12", "got one text"),
+    ],
+)
+def test_what_holds_no_texts_is_refused(reformulator, queries, found):
+    with pytest.raises(TypeError, match=found):
+        reformulator.reformulate_all(queries)
+
+
+@pytest.mark.parametrize(
+    "top, error", [(0, ValueError), (-1, ValueError), (2.0, TypeError), ("3", TypeError)]
+)
+def test_a_ranking_has_at_least_one_document(reformulator, top, error):
+    with pytest.raises(error, match=f"top is '?{top}'?, expected"):
+        reformulator.reformulate("key12", top=top)
 
 
 def test_many_queries_are_what_each_alone_is(reformulator, monkeypatch):
@@ -208,7 +238,7 @@ def test_the_network_of_the_package_needs_no_judgment(collection, tmp_path, ever
 def test_other_documents_get_no_lowered_words(run, collection, tmp_path):
     other = shutil.copytree(collection, tmp_path / "other")
     with (other / "corpus.jsonl").open("a") as file:
-        file.write('{"_id": "one-more", "text": "key12"}\n')
+        file.writelines(f'{{"_id": "more{n}", "text": "key12 {n}"}}\n' for n in range(20))
     with pytest.warns(UserWarning, match="nothing says that its network helps here"):
         found = Reformulator.load(run[0], other)
     one = found.reformulate("key12 noise1")
@@ -249,6 +279,56 @@ def test_a_run_keeps_the_index_of_its_documents(run, collection, tmp_path, monke
     assert made == [136] * 4
 
 
+def with_lines(collection, folder, change):
+    """A copy of a collection, with what `change` makes of the lines of its documents."""
+    shutil.copytree(collection, folder)
+    lines = (folder / "corpus.jsonl").read_text().splitlines()
+    (folder / "corpus.jsonl").write_text("\n".join(change(lines)) + "\n")
+    return folder
+
+
+def test_a_collection_that_has_grown_keeps_what_was_chosen(run, collection, tmp_path):
+    new = [json.dumps({"_id": f"new{n}", "text": f"key{n} noise1"}) for n in range(15)]
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    GainModel.read().save(folder / "gains.npz")
+    own = Reformulator.load(folder)
+    grown = with_lines(collection, tmp_path / "grown", lambda lines: [*lines[1:], *new])
+    # 135 of 150 documents are the same: 0.9. With one more that is new it is less.
+    message = r"trained with 135 of these 150 documents: 15 are new, and 1 of its own are gone"
+    with pytest.warns(UserWarning, match=message) as told:
+        found = Reformulator.load(folder, grown)
+    assert len(told) == 1 and found.choices == own.choices and not found.context.unknown
+    assert found.gains is not None and own.gains is not None
+    assert [one.tobytes() for one in found.gains] == [one.tobytes() for one in own.gains]
+    more = with_lines(grown, tmp_path / "more", lambda lines: [*lines, new[0].replace("w0", "x")])
+    with pytest.warns(UserWarning, match=f"other documents than those of {more}"):
+        strange = Reformulator.load(folder, more)
+    assert strange.choices == Choices(None, {}) and strange.gains is None
+
+
+def test_documents_in_another_order_are_the_same(run, collection, tmp_path, recwarn):
+    turned = with_lines(collection, tmp_path / "turned", reversed)
+    assert Reformulator.load(run[0], turned).choices == Reformulator.load(run[0]).choices
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("damage", [None, b"damaged"], ids=["run of before", "damaged"])
+def test_a_run_that_does_not_know_its_documents_takes_one_more_for_others(
+    run, collection, tmp_path, damage
+):
+    """The folder of the documents is named, also where none was given."""
+    folder = shutil.copytree(run[0], tmp_path / "run")
+    new = json.dumps({"_id": "new", "text": "key1"})
+    grown = with_lines(collection, tmp_path / "grown", lambda lines: [*lines, new])
+    options = (folder / "reformulation.yaml").read_text()
+    (folder / "reformulation.yaml").write_text(options.replace(str(collection), str(grown)))
+    (folder / "documents.npz").unlink()
+    if damage is not None:
+        (folder / "documents.npz").write_bytes(damage)
+    with pytest.warns(UserWarning, match=f"other documents than those of {grown}: .*Train again"):
+        assert Reformulator.load(folder).choices == Choices(None, {})
+
+
 def complaint(argv, capsys):
     assert cli.main([str(part) for part in argv]) == 2
     captured = capsys.readouterr()
@@ -261,6 +341,21 @@ def test_the_command_prints_json_last(run, capsys):
     assert cli.main(["reformulate", str(folder), "key12 noise1", "--top", "3", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert len(found["before"]) == 3 and found["run_dir"] == str(folder) and found["lucene"]
+
+
+@pytest.mark.parametrize("query", ["key12 noise1", "key12"])
+def test_the_text_of_a_query_may_follow_an_option(run, capsys, query):
+    printed = []
+    for argv in (["--fusion", "0", query], [query, "--fusion", "0"]):
+        assert cli.main(["reformulate", str(run[0]), *argv]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1] and printed[0].startswith(f"Query: {query}\n")
+
+
+def test_a_query_without_quotation_marks_is_refused(run, capsys):
+    said = "'noise1' is one argument too many, expected those that `kytolly reformulate --help`"
+    for argv in (["--fusion", "0", "key12", "noise1"], ["key12", "noise1"]):
+        assert said in complaint(["reformulate", run[0], *argv], capsys)
 
 
 def test_the_command_prints_the_query_for_another_engine(run, capsys):

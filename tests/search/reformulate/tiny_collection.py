@@ -27,6 +27,7 @@ SETTINGS = {
     },
     "rl_agent": {"hidden_units": [8]},
 }
+WITHOUT_TOKEN = {"train": "the of and", "dev": "of and the", "test": "and the of"}
 SPLITS = {"train": range(8), "dev": (8, 9, 10, 14, 15, 16), "test": range(11, 14)}
 
 
@@ -49,7 +50,7 @@ def write_collection(folder, seed=0):
             for n in range(3):
                 queries.append((f"q{k}.{n}", f"key{k} {noise[n]}"))
                 qrels[split] += [(f"q{k}.{n}", f"good{k}.{m}") for m in range(n + 1)]
-        queries.append((f"empty-{split}", "the of and"))
+        queries.append((f"empty-{split}", WITHOUT_TOKEN[split]))
         qrels[split].append((f"empty-{split}", docs[0][0]))
     (folder / "qrels").mkdir(parents=True)
     for name, rows in (("corpus", docs), ("queries", queries)):

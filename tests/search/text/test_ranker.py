@@ -52,6 +52,15 @@ def run(data):
     return data.parent / "run", summary, lines
 
 
+@pytest.mark.parametrize("progress", [True, False])
+def test_training_says_which_dev_queries_its_evaluations_are_of(data, capsys, progress):
+    """15 dev queries have a relevant document: 7 pick the moment, and 8 the weight."""
+    with pytest.raises(ValueError, match="is no run"):
+        train_ranker(TINY, data, data / "none", resume=True, progress=progress)
+    said = "data: evaluation ndcg is ndcg@10 of 7 of the 15 dev queries with a relevant document"
+    assert (said in capsys.readouterr().err) == progress
+
+
 def test_a_run_learns_chooses_a_weight_and_measures_it(run):
     folder, summary, lines = run
     assert summary["test"]["first"] < 0.6 and summary["test"]["re_ranked"] > 0.95

@@ -59,6 +59,12 @@ def test_words_are_numbered_by_their_frequency():
     assert vocabulary.decode([BEGIN, 7, 5, UNKNOWN, PADDING, END, 4]) == "the cell"
 
 
+def test_a_word_is_the_same_however_its_accent_was_typed():
+    vocabulary = Words.of(["caf\u00e9 noir", "caf\u00e9"])
+    (row,) = vocabulary.encode(["cafe\u0301"])
+    assert vocabulary.decode(row.tolist()) == "caf\u00e9"
+
+
 @pytest.mark.parametrize("made", [Words.of(TEXTS), BytePairs.of(TEXTS), BytePairs()])
 def test_a_vocabulary_is_read_as_it_was_written(made, tmp_path):
     read = read_vocabulary(write_vocabulary(made, tmp_path / "vocabulary.json"))

@@ -38,11 +38,11 @@ AVERAGE_SHARE = 0.1  # of the updates so far: more lags behind a run that learns
 AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an average
 AVERAGE_MIX, NORM_MIX = 0.02, 0.04  # of the target network; norms hold a faster one in range
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
-MLP_STEPS = 5  # of a row, which carry a reward as far as five updates
+MLP_STEPS = 3  # of a row, which carry a reward as far as three updates
 TABLE_STEPS = 1  # exact, whoever acted
 LATER_MIDDLE, LATER_FINAL = 0.1, 0.02  # epsilons with norms or noise, if neither is given
 IMAGES = {"n_step": 1, "updates_per_interval": 8}  # more unlearn what images and grids had taught
-SEQUENCES = {"updates_per_interval": 8}  # with a memory more unlearn, too
+SEQUENCES = {"updates_per_interval": 8, "n_step": 5}  # with a memory more updates unlearn, too
 MEMORY_STEPS = 16  # of a sequence
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
@@ -88,8 +88,8 @@ class DQNConfig(RunConfig):
         DefaultCount(MLP_STEPS),
         "rewards that are summed before bootstrapping; 1 with a table, images or grids",
     )
-    cut_at_exploration: bool = setting(
-        True, "sum no reward that follows a later random action, as the values suppose none"
+    cut_at_exploration: bool | None = setting(
+        None, "sum no reward after a later random action; none: with memory, noise or states"
     )
     double: bool = setting(False, "let the online network pick the next action of a target")
     noisy: bool = setting(False, "explore by noise in the network's weights beside epsilon")
@@ -245,6 +245,8 @@ class DQNConfig(RunConfig):
         images = IMAGES if spec.has_images and not own_network else {}
         slower = SEQUENCES if self.memory else images
         fitted: Any = {k: v for k, v in slower.items() if isinstance(getattr(self, k), Default)}
+        if self.cut_at_exploration is None:
+            fitted["cut_at_exploration"] = self.noisy or bool(self.memory) or spec.has_states
         if own_network:
             return RunConfig.fitted_to(dataclasses.replace(self, **fitted), spec, own_network)
         if self.network == "table" and not spec.has_states:
@@ -252,10 +254,9 @@ class DQNConfig(RunConfig):
                 f"network is 'table', and an observation of {spec.name} is not one of a few "
                 "numbered states, expected a Discrete observation space. Set network='auto'."
             )
-        can = self.outputs_per_action == 1 and not (self.noisy or self.layer_norm)
-        can = can and not self.normalize_observations
+        cannot = self.noisy or self.layer_norm or self.normalize_observations
         plain = self.network == "auto" and self.memory is None and self.hidden_units == HIDDEN_UNITS
-        table = spec.has_states and can and plain
+        table = spec.has_states and plain and self.outputs_per_action == 1 and not cannot
         fitted |= {"network": "table"} if table else {}
         norms = self.layer_norm
         if norms is None:
@@ -290,7 +291,7 @@ class DQNConfig(RunConfig):
     @property
     def cuts_n_step(self) -> bool:
         """True where the n rewards of a row end before a random action."""
-        return self.cut_at_exploration and self.n_step > 1
+        return bool(self.cut_at_exploration) and self.n_step > 1
 
     @property
     def sequence_length(self) -> int:

@@ -327,10 +327,9 @@ class DeviceEvaluator:
         returns, lengths = episodes.returns.numpy(), episodes.lengths.numpy()
         late = until < limit and not ended.all()
         if late:
-            from kytolly.loop.late_evaluation import warn_of_time
+            from kytolly.loop.late_evaluation import counted_in_time
 
-            warn_of_time(name, int(ended.sum()), self.episodes)
-            counted = ended if ended.any() else ~ended
+            counted = counted_in_time(name, ended)
             returns, lengths = returns[counted], lengths[counted]
         elif not ended.all():
             self.limit.warn_of_cut()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import warnings
 
+import numpy as np
+
 
 def warn_of_time(name: str, ended: int, episodes: int) -> None:
     """Say that an evaluation had no time to end."""
@@ -13,6 +15,12 @@ def warn_of_time(name: str, ended: int, episodes: int) -> None:
         f"ended; {counted}.",
         stacklevel=2,
     )
+
+
+def counted_in_time(name: str, ended: np.ndarray) -> np.ndarray:
+    """[E] bool, which episodes count when time is up: those that have [E] ended, or else all."""
+    warn_of_time(name, int(ended.sum()), len(ended))
+    return ended if ended.any() else ~ended
 
 
 def warn_of_cut(name: str, env_steps: int, largest: int) -> None:

@@ -235,7 +235,7 @@ class TrainingSession:
         evaluation = yield play
         scores = [row[MEAN] for row in self.history if MEAN in row]
         lost = self.state.best_score - evaluation.score
-        if len(scores) > 2 and lost > LUCK * (max(scores) - min(scores)):
+        if len(scores) > 4 and lost > LUCK * (max(scores) - min(scores)):
             from kytolly.loop.lucky_choice import better_weights
 
             evaluation = yield from better_weights(self, play, evaluation, last)

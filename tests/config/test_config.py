@@ -62,7 +62,7 @@ def test_a_value_out_of_range_is_refused_by_name(field, value, words):
             "epsilon_middle (0.5) is above epsilon_start (0.1)",
         ),
         ({"epsilon_middle": 0.01}, "epsilon_final (0.04) is above epsilon_middle (0.01)"),
-        ({"num_envs": 9_000}, "replay_capacity (50000) is too small"),
+        ({"num_envs": 9_000, "n_step": 5}, "replay_capacity (50000) is too small"),
     ],
 )
 def test_fields_that_contradict_each_other_are_refused(settings, words):

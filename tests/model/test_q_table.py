@@ -68,10 +68,10 @@ def test_an_entry_is_a_multiple_of_its_weight(tmp_path):
         (DQNConfig(), "table", 1, 1),
         (MunchausenConfig(), "table", 1, 1),
         (DQNConfig(n_step=3, exploration_repeat=4), "table", 3, 4),
-        (DQNConfig(network="mlp"), "mlp", 5, None),
-        (DQNConfig(hidden_units=(8,)), "auto", 5, None),  # who names layers wants some
-        (DQNConfig(noisy=True), "auto", 5, None),
-        (C51Config(), "auto", 5, None),
+        (DQNConfig(network="mlp"), "mlp", 3, None),
+        (DQNConfig(hidden_units=(8,)), "auto", 3, None),  # who names layers wants some
+        (DQNConfig(noisy=True), "auto", 3, None),
+        (C51Config(), "auto", 3, None),
     ],
 )
 def test_a_numbered_state_gets_a_table_where_the_algorithm_can(cfg, network, n_step, repeat):
@@ -82,6 +82,24 @@ def test_a_numbered_state_gets_a_table_where_the_algorithm_can(cfg, network, n_s
     vector = cfg.fitted_to(one_state(encodings=()))
     assert (vector.network, vector.n_step) == (cfg.network, cfg.n_step)
     assert vector.normalize_observations is True
+
+
+@pytest.mark.parametrize(
+    "cfg, states, cuts",
+    [
+        (DQNConfig(), False, False),
+        (C51Config(), False, False),
+        (C51Config(), True, True),  # by a network, which would learn how good random actions are
+        (DQNConfig(noisy=True), False, True),
+        (DQNConfig(memory="gru"), False, True),
+        (DQNConfig(cut_at_exploration=True), False, True),
+        (C51Config(cut_at_exploration=False), True, False),
+    ],
+)
+def test_rows_end_before_random_actions_where_those_would_be_learned_from(cfg, states, cuts):
+    spec = one_state() if states else one_state(())
+    assert cfg.fitted_to(spec).cuts_n_step is cuts
+    assert cfg.fitted_to(spec, own_network=True).cuts_n_step is cuts
 
 
 @pytest.mark.parametrize("shape", [[10, 10, 4], [84, 84, 1]])
@@ -97,7 +115,7 @@ def test_images_and_grids_are_learned_from_less_often(shape):
     stacked = one_state(())._replace(obs=tf.TensorSpec([4, 3], tf.float32))
     for vectors in (one_state(()), stacked):
         fitted = DQNConfig().fitted_to(vectors)
-        assert (fitted.n_step, fitted.updates_per_interval) == (5, 24)
+        assert (fitted.n_step, fitted.updates_per_interval) == (3, 24)
 
 
 @pytest.mark.parametrize("cfg", [DQNConfig(memory="gru"), MunchausenConfig(memory="lru")])

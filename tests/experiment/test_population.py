@@ -68,7 +68,8 @@ def test_members_whose_best_weights_had_luck_may_keep_their_last_ones(monkeypatc
     monkeypatch.setattr(session, "LUCK", -1e9)
     monkeypatch.setattr(lucky_choice, "LOSS", -1e9)
     monkeypatch.setattr(lucky_choice, "REGAINED", 1e-9)
-    configs = [small_ppo(seed=seed) for seed in (3, 4, 5, 6, 7)]
+    often = {"evaluation_interval_env_steps": 100}
+    configs = [small_ppo(seed=seed, **often) for seed in (3, 4, 5, 6, 7)]
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         trainer = Trainer(tmp_path / "p", progress=False)

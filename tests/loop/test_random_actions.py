@@ -19,6 +19,7 @@ def test_rows_of_warm_up_are_random_and_of_no_epsilon_are_not(loop, tmp_path):
         "train_interval_env_steps": 16,
         "updates_per_interval": 1,
         "total_env_steps": 192,
+        "cut_at_exploration": True,
         "epsilon_start": 0.0,
         "epsilon_final": 0.0,
         "evaluation_episodes": 1,

@@ -32,20 +32,21 @@ class EarlyStop(Callback):
             )
         self.patience, self.min_improvement = patience, min_improvement
         self._best = -math.inf
-        self._without = 0
+        self._without = self._limit = 0
 
     def on_train_begin(self, state: TrainState) -> None:
         """Start counting."""
         self.stop_reason = None
         self._best = state.best_score
-        self._without = 0
+        self._without = self._limit = 0
 
     def on_evaluation(self, state: TrainState) -> None:
         """Count evaluations since the last improvement."""
         if state.evaluation is None or state.updates == 0:
             return
-        chosen_anew = state.best_score < self._best  # of longer episodes than those before
-        if chosen_anew or improves(state.evaluation.score, self._best, self.min_improvement):
+        limit = state.evaluation.step_limit
+        longer, self._limit = 0 < self._limit < limit, limit  # scores of longer episodes are others
+        if longer or improves(state.evaluation.score, self._best, self.min_improvement):
             self._best = state.evaluation.score
             self._without = 0
             return
@@ -53,12 +54,13 @@ class EarlyStop(Callback):
         self._compare()
 
     def get_state(self) -> JsonObject:
-        """The best return and the evaluations since then."""
-        return {"best": self._best, "without": self._without}
+        """The best return, the evaluations since then, and the limit of their episodes."""
+        return {"best": self._best, "without": self._without, "limit": self._limit}
 
     def set_state(self, state: TrainState, saved: JsonObject) -> None:
         """Continue to count, with the patience that is set now."""
         self._best, self._without = saved["best"], saved["without"]
+        self._limit = saved.get("limit", 0)  # an older run had none
         self._compare()
 
     def _compare(self) -> None:

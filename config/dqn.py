@@ -38,11 +38,11 @@ AVERAGE_SHARE = 0.1  # of the updates so far: more lags behind a run that learns
 AVERAGE_UPDATES = 4  # between two steps of the target network, where it is an average
 AVERAGE_MIX, NORM_MIX = 0.02, 0.04  # of the target network; norms hold a faster one in range
 COPY_UPDATES = 200  # between two copies of the network: sooner ones make values diverge
-MLP_STEPS = 3  # of a row, which carry a reward as far as three updates
+MLP_STEPS, NORM_STEPS = 5, 3  # of a row, which carry a reward as far as five updates
 TABLE_STEPS = 1  # exact, whoever acted
 LATER_MIDDLE, LATER_FINAL = 0.1, 0.02  # epsilons with norms or noise, if neither is given
 IMAGES = {"n_step": 1, "updates_per_interval": 8}  # more unlearn what images and grids had taught
-SEQUENCES = {"updates_per_interval": 8, "n_step": 5}  # with a memory more updates unlearn, too
+SEQUENCES = {"updates_per_interval": 8}  # with a memory more unlearn, too
 MEMORY_STEPS = 16  # of a sequence
 MAX_ROWS = 2**28  # drawn in an iteration, each of their steps counted; one column takes 1 GiB
 
@@ -86,10 +86,10 @@ class DQNConfig(RunConfig):
     gamma: Share = setting(0.99, "discount per env step, not per n-step row")
     n_step: Annotated[int, Meta(ge=1, le=1_000), "env steps"] = setting(
         DefaultCount(MLP_STEPS),
-        "rewards that are summed before bootstrapping; 1 with a table, images or grids",
+        "rewards summed before bootstrapping; 3 with norms, 1 with a table, images or grids",
     )
     cut_at_exploration: bool | None = setting(
-        None, "sum no reward after a later random action; none: with memory, noise or states"
+        None, "sum no reward after a later random action; none: no with norms, else yes"
     )
     double: bool = setting(False, "let the online network pick the next action of a target")
     noisy: bool = setting(False, "explore by noise in the network's weights beside epsilon")
@@ -245,8 +245,6 @@ class DQNConfig(RunConfig):
         images = IMAGES if spec.has_images and not own_network else {}
         slower = SEQUENCES if self.memory else images
         fitted: Any = {k: v for k, v in slower.items() if isinstance(getattr(self, k), Default)}
-        if self.cut_at_exploration is None:
-            fitted["cut_at_exploration"] = self.noisy or bool(self.memory) or spec.has_states
         if own_network:
             return RunConfig.fitted_to(dataclasses.replace(self, **fitted), spec, own_network)
         if self.network == "table" and not spec.has_states:
@@ -258,10 +256,11 @@ class DQNConfig(RunConfig):
         plain = self.network == "auto" and self.memory is None and self.hidden_units == HIDDEN_UNITS
         table = spec.has_states and plain and self.outputs_per_action == 1 and not cannot
         fitted |= {"network": "table"} if table else {}
-        norms = self.layer_norm
-        if norms is None:
-            norms = self.can_have_norms and not (table or spec.has_images or self.munchausen)
-            fitted["layer_norm"] = norms
+        fit = self.can_have_norms and not (table or spec.has_images or self.munchausen)
+        norms = fitted["layer_norm"] = fit if self.layer_norm is None else self.layer_norm
+        if norms and not spec.has_states:  # there random actions would be learned from
+            fitted |= {} if self.cut_at_exploration else {"cut_at_exploration": False}
+            fitted |= {"n_step": NORM_STEPS} if isinstance(self.n_step, Default) else {}
         falls_on = isinstance(self.epsilon_final, Default) and self.epsilon_middle is None
         if falls_on and (norms or self.noisy):
             fitted["epsilon_middle"] = min(LATER_MIDDLE, self.epsilon_start)
@@ -291,7 +290,7 @@ class DQNConfig(RunConfig):
     @property
     def cuts_n_step(self) -> bool:
         """True where the n rewards of a row end before a random action."""
-        return bool(self.cut_at_exploration) and self.n_step > 1
+        return self.cut_at_exploration is not False and self.n_step > 1
 
     @property
     def sequence_length(self) -> int:

@@ -68,10 +68,10 @@ def test_an_entry_is_a_multiple_of_its_weight(tmp_path):
         (DQNConfig(), "table", 1, 1),
         (MunchausenConfig(), "table", 1, 1),
         (DQNConfig(n_step=3, exploration_repeat=4), "table", 3, 4),
-        (DQNConfig(network="mlp"), "mlp", 3, None),
-        (DQNConfig(hidden_units=(8,)), "auto", 3, None),  # who names layers wants some
-        (DQNConfig(noisy=True), "auto", 3, None),
-        (C51Config(), "auto", 3, None),
+        (DQNConfig(network="mlp"), "mlp", 5, None),
+        (DQNConfig(hidden_units=(8,)), "auto", 5, None),  # who names layers wants some
+        (DQNConfig(noisy=True), "auto", 5, None),
+        (C51Config(), "auto", 5, None),
     ],
 )
 def test_a_numbered_state_gets_a_table_where_the_algorithm_can(cfg, network, n_step, repeat):
@@ -80,7 +80,7 @@ def test_a_numbered_state_gets_a_table_where_the_algorithm_can(cfg, network, n_s
     assert fitted.normalize_observations is False
     assert fitted.fitted_to(one_state()) == fitted  # a resumed run asks again
     vector = cfg.fitted_to(one_state(encodings=()))
-    assert (vector.network, vector.n_step) == (cfg.network, cfg.n_step)
+    assert (vector.network, vector.n_step) == (cfg.network, 3 if vector.layer_norm else cfg.n_step)
     assert vector.normalize_observations is True
 
 
@@ -88,9 +88,11 @@ def test_a_numbered_state_gets_a_table_where_the_algorithm_can(cfg, network, n_s
     "cfg, states, cuts",
     [
         (DQNConfig(), False, False),
-        (C51Config(), False, False),
-        (C51Config(), True, True),  # by a network, which would learn how good random actions are
-        (DQNConfig(noisy=True), False, True),
+        (DQNConfig(double=True, n_step=5), False, False),
+        (DQNConfig(network="mlp"), True, True),  # which would learn how good random actions are
+        (DQNConfig(layer_norm=False), False, True),
+        (C51Config(), False, True),
+        (MunchausenConfig(), False, True),
         (DQNConfig(memory="gru"), False, True),
         (DQNConfig(cut_at_exploration=True), False, True),
         (C51Config(cut_at_exploration=False), True, False),
@@ -99,7 +101,9 @@ def test_a_numbered_state_gets_a_table_where_the_algorithm_can(cfg, network, n_s
 def test_rows_end_before_random_actions_where_those_would_be_learned_from(cfg, states, cuts):
     spec = one_state() if states else one_state(())
     assert cfg.fitted_to(spec).cuts_n_step is cuts
-    assert cfg.fitted_to(spec, own_network=True).cuts_n_step is cuts
+    assert cfg.fitted_to(spec, own_network=True).cuts_n_step is (
+        cfg.cut_at_exploration is not False
+    )
 
 
 @pytest.mark.parametrize("shape", [[10, 10, 4], [84, 84, 1]])

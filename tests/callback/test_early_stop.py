@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import pytest
@@ -47,6 +48,23 @@ def test_early_stop_of_a_resumed_run_is_measured_against_the_best_before_it():
 
 def test_early_stop_waits_for_the_first_update():
     assert evaluations_until_stop(EarlyStop(1), [10, 10, 10], updates=0) is None
+
+
+def test_early_stop_begins_anew_where_episodes_are_cut_later():
+    """Whole episodes cost more than those that were cut: their first score is the best one."""
+    stop, resumed = EarlyStop(2), EarlyStop(2)
+    stop.on_train_begin(make_state(None))
+    for steps, (value, limit) in enumerate([(-40, 40), (-50, 40), (-60, 80), (-60, 80)], 1):
+        state = make_state(None, 100 * steps, evaluation_return=value)
+        longer = dataclasses.replace(state.evaluation, step_limit=limit)
+        state = dataclasses.replace(state, evaluation=longer)
+        if steps == 3:  # a run that was stopped before it
+            resumed.on_train_begin(state)
+            resumed.set_state(state, stop.get_state())
+            resumed.on_evaluation(state)
+            assert resumed.get_state() == {"best": -60, "without": 0, "limit": 80}
+        stop.on_evaluation(state)
+    assert stop.stop_reason is None and stop.get_state()["without"] == 1
 
 
 def test_a_second_run_starts_with_all_patience():

@@ -15,7 +15,7 @@ from kytolly.config.run import RunConfig
 from kytolly.environment.spec import EnvSpec
 from kytolly.policy.optimizers import make_optimizer
 
-BUILDING = threading.Lock()  # the seed and the precision of what Keras builds are the process's
+BUILDING = threading.RLock()  # the seed and the precision of what Keras builds are the process's
 
 
 def make_agent(

@@ -259,8 +259,10 @@ class DQNConfig(RunConfig):
         fit = self.can_have_norms and not (table or spec.has_images or self.munchausen)
         norms = fitted["layer_norm"] = fit if self.layer_norm is None else self.layer_norm
         if norms and not spec.has_states:  # there random actions would be learned from
-            fitted |= {} if self.cut_at_exploration else {"cut_at_exploration": False}
-            fitted |= {"n_step": NORM_STEPS} if isinstance(self.n_step, Default) else {}
+            if self.cut_at_exploration is None:
+                fitted["cut_at_exploration"] = False
+            if isinstance(self.n_step, Default):
+                fitted["n_step"] = NORM_STEPS
         falls_on = isinstance(self.epsilon_final, Default) and self.epsilon_middle is None
         if falls_on and (norms or self.noisy):
             fitted["epsilon_middle"] = min(LATER_MIDDLE, self.epsilon_start)

@@ -27,7 +27,8 @@ def warn_of_cut(name: str, env_steps: int, largest: int) -> None:
     """Say that an episode was cut after so many env steps; one after training after the largest."""
     rest = ""
     if env_steps < largest:
-        rest = f"; where episodes of training are longer, later ones are, {largest:,} at most"
+        rest = "; once episodes of training last longer, evaluations play longer ones, "
+        rest += f"{largest:,} at most"
     warnings.warn(
         f"An evaluation episode of {name} did not end within {env_steps:,} env steps "
         f"and was cut there{rest}. Give the environment a time limit (max_episode_steps, or "

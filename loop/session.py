@@ -206,9 +206,8 @@ class TrainingSession:
             return
         row = self.report.row(self.sums, before, self.state, seconds) | self.memory_use()
         self.sums = None
-        longest = max(
-            self.state.longest_episode, row.get("episode_length", 0.0)
-        )  # NaN last: of none
+        length = row.get("episode_length", 0.0)  # NaN, which is never larger, where none ended
+        longest = max(self.state.longest_episode, length)
         self.state = dataclasses.replace(self.state, metrics=row, longest_episode=longest)
         self._notify("on_log")
         self.history.append({before.unit: done, **row})

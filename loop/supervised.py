@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import keras
 import tensorflow as tf
 
+from kytolly.agent.make_agent import BUILDING
 from kytolly.agent.randomness import threefry2x32
 from kytolly.callback.base import JsonObject, Outcome, TrainState
 from kytolly.config.supervised import SupervisedConfig
@@ -241,17 +242,18 @@ class Learner:
 
 def make_network(task: Task, cfg: SupervisedConfig, rows: Rows) -> keras.Model:
     """The task's network, in the configured precision, built by a batch if need be."""
-    keras.utils.set_random_seed(cfg.seed)
-    previous = keras.mixed_precision.dtype_policy()
-    precision = previous.name if cfg.precision == "auto" else cfg.precision
-    keras.mixed_precision.set_dtype_policy(precision)
-    try:
-        network = task.make_network(cfg)
-        if not network.built:
-            batch = {name: column[: cfg.batch_size] for name, column in rows.example().items()}
-            task.loss(network, {**batch, "seed": tf.zeros([1, 2], tf.int32)}, cfg)
-    finally:
-        keras.mixed_precision.set_dtype_policy(previous)
+    with BUILDING:
+        keras.utils.set_random_seed(cfg.seed)
+        previous = keras.mixed_precision.dtype_policy()
+        precision = previous.name if cfg.precision == "auto" else cfg.precision
+        keras.mixed_precision.set_dtype_policy(precision)
+        try:
+            network = task.make_network(cfg)
+            if not network.built:
+                batch = {name: column[: cfg.batch_size] for name, column in rows.example().items()}
+                task.loss(network, {**batch, "seed": tf.zeros([1, 2], tf.int32)}, cfg)
+        finally:
+            keras.mixed_precision.set_dtype_policy(previous)
     return network
 
 

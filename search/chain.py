@@ -17,7 +17,7 @@ from kytolly.search.index.collection import Collection
 from kytolly.search.index.corpus import load_collection, read_queries
 from kytolly.search.index.fusion import NONE, FirstSearch, FusedSearch
 from kytolly.search.index.tokens import AUTO
-from kytolly.search.index.trained_documents import SAME_SHARE, Overlap
+from kytolly.search.index.trained_documents import Overlap
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.reformulate.reformulator import OPTIONS_FILE, Reformulator
 from kytolly.search.reformulate.result import Hit, Reformulation
@@ -116,7 +116,7 @@ class SearchChain:
         self.bm25 = FusedSearch(first.index)
         self.weight = ranker.weight if ranker else 0.0
         overlap = overlap_of_grown(ranker, first, collection) if ranker else None
-        if overlap is not None and overlap.share >= SAME_SHARE:
+        if overlap is not None and overlap.is_same_collection:
             if overlap.new or overlap.gone:
                 warnings.warn(overlap.text("the re-ranker"), stacklevel=2)
         elif ranker and ranker.search_identity != first.identity:

@@ -35,6 +35,11 @@ class Overlap(NamedTuple):
         """The share of the documents in common, of the larger of the two."""
         return self.same / max(self.same + self.new, self.same + self.gone, 1)
 
+    @property
+    def is_same_collection(self) -> bool:
+        """True where so many documents are the same that what a run learned holds for them."""
+        return self.share >= SAME_SHARE
+
     def text(self, name: str) -> str:
         """What to tell the user of a run whose documents are nearly those of the collection."""
         gone = f", and {self.gone:,} of its own are gone" if self.gone else ""

@@ -26,7 +26,7 @@ from kytolly.search.index.embedding import Encoder
 from kytolly.search.index.files import open_file, short, stored_archive
 from kytolly.search.index.metrics import Run
 from kytolly.search.index.tokens import AUTO
-from kytolly.search.index.trained_documents import SAME_SHARE, Overlap, TrainedDocuments
+from kytolly.search.index.trained_documents import Overlap, TrainedDocuments
 from kytolly.search.index.trec import check_replaceable, write_ranking
 from kytolly.search.model.candidate_scorer import CandidateScorer
 from kytolly.search.reformulate.choice import PRETRAINED_SCALE, Choice, Choices, read_choices
@@ -167,7 +167,7 @@ class Reformulator:
         overlap = None
         if choices.digest and choices.digest != context.index.digest:
             overlap = documents_in_common(path, choices.digest, context.collection)
-        other_documents = overlap is not None and overlap.share < SAME_SHARE
+        other_documents = overlap is not None and not overlap.is_same_collection
         if other_documents or context.index.tokenizer.identity != usual:
             choices, context = Choices(None, {}), for_unknown_documents(context)
             gains = GainModel.read() if context.encoder_name == "wordllama" else None

@@ -1,5 +1,6 @@
 """Networks of the user: what fits, but would learn nothing, and what is no network yet."""
 
+import threading
 import warnings
 
 import keras
@@ -65,16 +66,38 @@ def test_a_class_in_place_of_a_model_with_a_memory_is_named_too():
     assert "model is the class Sized" in refusal.value.__notes__[0]
 
 
+def in_another_thread(function):
+    thread = threading.Thread(target=function)
+    thread.start()
+    thread.join()
+
+
 def test_one_thread_at_a_time_builds_a_network(monkeypatch):
     """The seed and the precision are the process's: runs in threads would mix them up."""
-    held = []
+    free = []
+
+    def look():
+        free.append(making.BUILDING.acquire(blocking=False))
+        if free[-1]:
+            making.BUILDING.release()
 
     def build(*_):
-        held.append(making.BUILDING.locked())
+        in_another_thread(look)
         raise RuntimeError("no network")
 
     monkeypatch.setattr(making, "default_network", build)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no network"):
             make_agent(PPOConfig(), CartPole().spec)
-    assert held == [True, True] and not making.BUILDING.locked()
+    in_another_thread(look)
+    assert free == [False, False, True]
+
+
+def test_a_function_that_makes_a_model_may_make_an_agent():
+    """As one does that begins with what another run learned."""
+
+    def model(_):
+        return make_agent(DQNConfig(), CartPole().spec).policy.network
+
+    made = make_agent(DQNConfig(), CartPole().spec, model).policy.network
+    assert made(keras.ops.zeros((1, 4))).shape == (1, 2)

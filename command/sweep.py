@@ -33,7 +33,7 @@ from kytolly.command.start import prepare_machine
 from kytolly.command.train_seeds import say_tuned, say_why_apart
 from kytolly.config.words import nearest, value_text
 from kytolly.experiment.processes import default_jobs
-from kytolly.experiment.seed_statistics import SeedSummary
+from kytolly.experiment.seed_statistics import SeedSummary, return_text
 from kytolly.experiment.sweep import (
     Plan,
     Sweep,
@@ -294,8 +294,8 @@ def print_sweep(result: SweepResult, file: TextIO) -> None:
     for row in result["settings"]:
         label, best, last = settings_label(row["settings"]), row["best"], row["last"]
         done = sum("best" in run for run in row["runs"])
-        rows.append([label, *cells(best), f"{last['interquartile_mean']:,.1f}" if last else ""])
-        rows[-1] += [f"{best['worst']:,.1f}" if best else "", str(done)]
+        rows.append([label, *cells(best), return_text(last["interquartile_mean"]) if last else ""])
+        rows[-1] += [return_text(best["worst"]) if best else "", str(done)]
         notes += [
             f"{label}, seed {run['seed']}: {run['failed']}"
             for run in row["runs"]
@@ -323,8 +323,8 @@ def cells(summary: SeedSummary | None) -> list[str]:
     low, high = summary["interval"]
     several = len(summary["returns"]) > 1
     return [
-        f"{summary['interquartile_mean']:,.1f}",
-        f"{low:,.1f} to {high:,.1f}" if several else "",
+        return_text(summary["interquartile_mean"]),
+        f"{return_text(low, high)} to {return_text(high, low)}" if several else "",
     ]
 
 

@@ -25,6 +25,7 @@ from kytolly.config.words import path_text
 from kytolly.experiment.members import GROUP_FILE, member_names, reason_apart, shared_yaml_text
 from kytolly.experiment.pbt import PopulationBased, config_for_pbt
 from kytolly.experiment.processes import default_jobs
+from kytolly.experiment.seed_statistics import return_text
 from kytolly.experiment.seeds import shared_settings
 from kytolly.record.files import write_text
 from kytolly.record.run_folder import RunFolder, versions
@@ -207,7 +208,7 @@ def train(task: Task, pbt: PopulationBased, args: argparse.Namespace) -> int:
     }
     folder.write_result(summary)
     rows = [
-        [path.name, f"{scores[member]:.1f}" if member in scores else "failed"]
+        [path.name, return_text(scores[member]) if member in scores else "failed"]
         for member, path in enumerate(folders)
     ]
     notes = [

@@ -18,7 +18,7 @@ from kytolly.config.run import RunConfig
 from kytolly.config.tuned import tuned_line
 from kytolly.experiment.members import apart_error, reason_apart
 from kytolly.experiment.processes import default_jobs
-from kytolly.experiment.seed_statistics import interval_text
+from kytolly.experiment.seed_statistics import interval_text, return_text
 from kytolly.experiment.seeds import SeedGroup, SeedsResult
 from kytolly.experiment.together import (
     begin_process,
@@ -186,8 +186,8 @@ def print_seeds(result: SeedsResult, file: TextIO) -> None:
         rows.append(
             [
                 str(run["seed"]),
-                f"{run['best']:.1f}",
-                "" if last is None else f"{last:.1f}",
+                return_text(run["best"]),
+                "" if last is None else return_text(last),
                 f"{run.get('env_steps', 0):,}",
                 f"{run.get('wall_seconds', 0.0):.1f}",
             ]

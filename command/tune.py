@@ -165,6 +165,7 @@ def study_file(given: str | None, env: str, algorithm: str, folder: str = "runs"
 
 def print_tuning(result: TuningResult, file: TextIO) -> None:
     """Print the best trials, and what to do with them."""
+    from kytolly.experiment.seed_statistics import return_text
     from kytolly.experiment.tuning import params_text
 
     complete = [
@@ -174,7 +175,7 @@ def print_tuning(result: TuningResult, file: TextIO) -> None:
     ]
     complete.sort(key=lambda row: -row[0])
     rows = [
-        [str(number), f"{value:.1f}", settings]
+        [str(number), return_text(value), settings]
         for value, number, settings in complete[:SHOWN_TRIALS]
     ]
     count: dict[str, int] = dict.fromkeys(("complete", "pruned", "failed"), 0)

@@ -17,6 +17,7 @@ from kytolly.experiment.members import GROUP_FILE
 from kytolly.experiment.pbt import PopulationBased
 from kytolly.experiment.pbt_member import PARENT, give_parent
 from kytolly.experiment.processes import ChildRun, Report, Start, run_children
+from kytolly.experiment.seed_statistics import return_text
 from kytolly.record.checkpoint import FOLDER, checkpoints, read_manifest
 from kytolly.record.saved_run import read_result
 
@@ -169,5 +170,6 @@ class MemberProcesses:
         total, mean = self.pbt.config.total_env_steps, sum(known) / len(known)
         self._report(
             f"{len(states)} members, {env_steps:,} of {total:,} env steps each, evaluation return "
-            f"{mean:.1f} on average, {max(known):.1f} at best; {count} continue from others"
+            f"{return_text(mean)} on average, {return_text(max(known))} at best; {count} continue "
+            "from others"
         )

@@ -22,6 +22,7 @@ from kytolly.agent.randomness import EVALUATION, FINAL_EVALUATION, stream_seed
 from kytolly.callback.base import warn
 from kytolly.config.run import RunConfig
 from kytolly.experiment.pbt import Exploit, PopulationBased
+from kytolly.experiment.seed_statistics import return_text
 from kytolly.experiment.varied import varied_numbers
 from kytolly.loop.device import DeviceLoop, TensorEnvRunner
 from kytolly.loop.limits import training_step_limit
@@ -376,7 +377,11 @@ class PopulationTraining:
     def _scores_text(self) -> str:
         """The newest evaluation of those that train, for a line of progress."""
         scores = [self._scores[m] for m in self._asking(Train) if m in self._scores]
-        return f", evaluation return {np.mean(scores):.1f} on average" if scores else ""
+        return (
+            f", evaluation return {return_text(float(np.mean(scores)))} on average"
+            if scores
+            else ""
+        )
 
     def _interrupt(self) -> None:
         """Let every member save what it has."""

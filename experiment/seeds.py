@@ -16,7 +16,7 @@ from kytolly.experiment.comparison import DEFAULT_METRIC, GROUP_FILE, make_group
 from kytolly.experiment.members import shared_yaml_text
 from kytolly.experiment.plots import plot_comparison
 from kytolly.experiment.processes import ChildRun, Report, Start, run_children
-from kytolly.experiment.seed_statistics import SeedSummary, summary
+from kytolly.experiment.seed_statistics import SeedSummary, return_text, summary
 from kytolly.record.files import write_file, write_text
 from kytolly.record.metrics_file import evaluations
 from kytolly.record.run_folder import RunFolder, versions
@@ -246,7 +246,7 @@ class SeedGroup:
             env_steps, value = new[-1]
             self._report(
                 f"{child.name}: {env_steps:,} of {self.config.total_env_steps:,} env steps, "
-                f"evaluation return {value:.1f} (best {best:.1f})"
+                f"evaluation return {return_text(value)} (best {return_text(best)})"
             )
 
     def end_child(self, child: ChildRun) -> None:
@@ -263,7 +263,9 @@ class SeedGroup:
             self._report(f"{child.name}: failed {count}{reason}")
         else:
             score = result["evaluation"]["return_mean"]
-            self._report(f"{child.name}: return {score:.1f} after {child.seconds:.1f} s {count}")
+            self._report(
+                f"{child.name}: return {return_text(score)} after {child.seconds:.1f} s {count}"
+            )
 
     def is_untrained(self) -> bool:
         """True where no seed has a run yet."""

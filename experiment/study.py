@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 from kytolly.config.run import RunConfig
 from kytolly.config.search_space import Between, Choice
 from kytolly.config.tuned import tuned_settings
+from kytolly.experiment.seed_statistics import return_text
 from kytolly.loop.recovery import disk_problem
 from kytolly.record.files import open_regular
 from kytolly.record.run_folder import plain_settings
@@ -227,8 +228,13 @@ def settings_text(cfg: RunConfig, environment: str, trial: optuna.trial.FrozenTr
         environment: Where it was trained.
         trial: The trial.
     """
-    note = f"Trial {trial.number}: return {trial.value:.1f} on one seed."
+    note = f"Trial {trial.number}: return {trial_return(trial)} on one seed."
     return chosen_settings_text(cfg, environment, trial.params, note)
+
+
+def trial_return(trial: optuna.trial.FrozenTrial) -> str:
+    """The return of a trial, for a reader."""
+    return "none" if trial.value is None else return_text(trial.value)
 
 
 def chosen_settings_text(

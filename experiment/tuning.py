@@ -20,6 +20,7 @@ from kytolly.experiment.members import shared_yaml_text
 from kytolly.experiment.pbt import evaluation_interval
 from kytolly.experiment.plots import Setting, TrialSummary, plot_trials
 from kytolly.experiment.processes import ChildRun, Report, Start, run_children
+from kytolly.experiment.seed_statistics import return_text
 from kytolly.experiment.study import (
     FAILED,
     StudyTask,
@@ -29,6 +30,7 @@ from kytolly.experiment.study import (
     hold_study,
     open_study,
     settings_text,
+    trial_return,
 )
 from kytolly.record.files import refuse_links, write_file, write_text
 
@@ -284,12 +286,12 @@ class TrialRuns:
         if result is not None and math.isfinite(result["evaluation"]["return_mean"]):
             value = result["evaluation"]["return_mean"]
             self.study.tell(self.asked[name], value)
-            self._report_trial(name, f"return {value:.1f} after {seconds:.1f} s")
+            self._report_trial(name, f"return {return_text(value)} after {seconds:.1f} s")
         elif pruned:
             from optuna.trial import TrialState
 
             ended = self.study.tell(self.asked[name], state=TrialState.PRUNED)
-            self._report_trial(name, f"pruned at return {ended.value:.1f}, {seconds:.1f} s")
+            self._report_trial(name, f"pruned at return {trial_return(ended)}, {seconds:.1f} s")
         else:
             self.fail(name, problem())
 
@@ -304,7 +306,7 @@ class TrialRuns:
     def _report_trial(self, name: str, outcome: str) -> None:
         """Report how a trial ended, the best one so far, and its settings."""
         best = best_trial(self.study)
-        so_far = "" if best is None else f" (best {best.value:.1f}, trial {best.number})"
+        so_far = "" if best is None else f" (best {trial_return(best)}, trial {best.number})"
         self.report(f"{name}: {outcome}{so_far}; {params_text(self.asked[name].params)}")
 
 

@@ -65,7 +65,7 @@ class SavedRun:
     @classmethod
     def existing(cls, path: str | os.PathLike[str]) -> SavedRun:
         """The folder of a run that was trained before."""
-        path = Path(path)
+        path = Path(os.path.expanduser(path))
         if not os.path.isfile(path / "config.yaml"):  # False for whatever is no path
             from kytolly.config.words import path_text
 

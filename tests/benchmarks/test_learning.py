@@ -110,3 +110,11 @@ def test_the_last_weights_play_the_newest_checkpoint(
     assert (played["env_steps"], played["episodes"]) == (400, 16)
     assert played["weights"] == "last" and abs(played["return_iqm"] - played["return_mean"]) < 1.0
     assert least <= played["return_mean"] <= most
+
+
+def test_returns_are_shown_with_three_digits_that_count():
+    summary = seed_statistics.summary([0.712, 0.734, 0.718])
+    assert seed_statistics.return_text(0.734) == "0.734"
+    assert seed_statistics.return_text(-1234.56) == "-1,234.6"
+    assert seed_statistics.interval_text(summary).startswith("0.7")
+    assert seed_statistics.return_text(0.5, 475.0) == "0.5"

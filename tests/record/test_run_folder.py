@@ -26,6 +26,13 @@ def test_a_path_that_training_could_not_use_is_refused_before_a_folder_is_made(n
     assert not list(tmp_path.iterdir())
 
 
+def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = RunFolder.create("~/run", "dqn")
+    made.write_config(DQNConfig(), "CartPole-v1", "device")
+    assert made.path == SavedRun.existing("~/run").path == tmp_path / "run"
+
+
 def set_version(folder, version):
     path = folder.path / "config.yaml"
     text = path.read_text()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -20,6 +21,8 @@ IDLE_SECONDS = 30.0  # of training, before anything is said about it
 CLIPPED_SHARE = 0.05  # of the targets' probability, above which a distribution's bounds are wrong
 NOISE = 2.0  # deviations of an evaluation's returns by which it must have fallen
 MIN_FALL = 0.01  # of the first score, by which the last one must be lower
+LATE = 0.75  # of the env steps, after which an agent is what it will be
+MIN_GAP = 0.5  # deviations of an evaluation's returns between drawn and likeliest actions
 
 
 class RareMetrics:
@@ -86,6 +89,8 @@ def trend_faults(
             yield "trends", text
     elif are_first and (text := nothing_found(state, points)):
         yield "alike", text
+    if text := better_drawn(state, points):
+        yield "drawn", text
 
 
 def overfitting(state: TrainState, points: Sequence[TrendPoint]) -> str | None:
@@ -142,6 +147,33 @@ def nothing_found(state: TrainState, points: Sequence[TrendPoint]) -> str | None
     return (
         f"every episode of training and evaluation up to env step {state.env_steps:,} returned "
         f"{scores[0]:.6g}: nothing says yet which actions are better. If it stays so, {advice}."
+    )
+
+
+def better_drawn(state: TrainState, points: Sequence[TrendPoint]) -> str | None:
+    """The warning about a policy whose likeliest actions do worse than those that it draws.
+
+    The average that is evaluated lags behind, so the worst of training must be above the best of
+    the evaluations. None where it is not, where no policy draws, or as long as much may change.
+
+    Args:
+        state: After the last evaluation.
+        points: One for each evaluation.
+    """
+    cfg = state.config
+    if not hasattr(cfg, "entropy_coef") or state.env_steps < LATE * cfg.total_env_steps:
+        return None
+    training, scores, deviations, comparable = zip(*points, strict=True)
+    gap = statistics.mean(training) - statistics.mean(scores)
+    least = max(MIN_GAP * statistics.mean(deviations), MIN_FALL * abs(statistics.mean(scores)))
+    if min(training) <= max(scores) or gap <= least or not all(comparable):
+        return None
+    return (
+        f"over {len(points)} evaluations up to env step {state.env_steps:,} training, which draws "
+        f"its actions, returned {statistics.mean(training):.4g}, and the evaluations, which take "
+        f"the likeliest ones, {statistics.mean(scores):.4g}. Where chance helps, as with a view in "
+        "part, play with agent.act(obs, deterministic=False); else train longer or give the agent "
+        "a memory."
     )
 
 

@@ -25,7 +25,7 @@ class RainbowConfig(C51Config):
         3, "rewards that are summed before bootstrapping"
     )
     num_atoms: Annotated[int, Meta(ge=2, le=4_096), "atoms"] = setting(
-        31, "returns, evenly spaced, to which an action's distribution gives probabilities"
+        27, "returns, evenly spaced, to which an action's distribution gives probabilities"
     )
     noisy: bool = setting(True, "explore by noise in the network's weights beside epsilon")
     prioritized: bool = setting(True, "draw rows by how wrong their estimates were")

@@ -75,7 +75,7 @@ SEARCH_SPACES = {
     "qr-dqn": {**DQN, "num_quantiles": Choice((8, 16, 32, 64))},
     "iqn": {**DQN, "num_quantiles": Choice((4, 8, 16)), "num_target_quantiles": Choice((4, 8, 16))},
     "munchausen": {**DQN, **SOFT},
-    "rainbow": {**NOISY, "num_atoms": Choice((21, 31, 51)), **DRAWN},
+    "rainbow": {**NOISY, "num_atoms": Choice((21, 27, 51)), **DRAWN},
     "pqn": PQN,
     "ppo": PPO,
 }

@@ -67,14 +67,9 @@ class SavedRun:
         """The folder of a run that was trained before."""
         path = Path(os.path.expanduser(path))
         if not os.path.isfile(path / "config.yaml"):  # False for whatever is no path
-            from kytolly.config.words import path_text
+            from kytolly.record.missing_run import missing_run
 
-            reason = "no config.yaml in it" if os.path.isdir(path) else "it does not exist"
-            reason = "it is a file" if os.path.isfile(path) else reason
-            raise ValueError(
-                f"{path_text(path)} is no run ({reason}), expected the folder that training "
-                "printed as run_dir. Give that one."
-            )
+            raise missing_run(path)
         return cls(path)
 
     @classmethod

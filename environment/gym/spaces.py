@@ -51,7 +51,7 @@ class ObservationForm:
         ready_shape: Shape of an array that can be copied into rows without `encode`; None where
             every observation has to be looked at.
         short: It is a row of few floats.
-        grids: Names of the entries that hold bools or small integers in three axes.
+        grids: Names of the entries that hold bools, or small integers in three axes.
         encodings: Names of the entries that are no such arrays when the environment returns them,
             and how they become them.
         frame_stack, clips_rewards: As the space says, see `environment.gym.atari.FrameStack`.
@@ -340,14 +340,15 @@ def host_spec(
 
 
 def is_grid(space: spaces.Space) -> bool:
-    """True for a space of three axes of bools or small integers, which no uint8 image holds."""
-    if not isinstance(space, spaces.Box | spaces.MultiBinary) or len(space.shape or ()) != 3:
+    """True for one axis of bools, or three of bools or small integers, which no image holds."""
+    if not isinstance(space, spaces.Box | spaces.MultiBinary):
         return False
+    axes = len(space.shape or ())
     if isinstance(space, spaces.MultiBinary) or space.dtype == np.bool_:
-        return True
+        return axes in (1, 3)
     integers = space.dtype is not None and space.dtype.kind in "iu" and space.dtype != np.uint8
     small = np.abs([space.low.min(), space.high.max()], dtype=np.float64) <= _SMALL
-    return bool(integers and small.all())
+    return bool(axes == 3 and integers and small.all())
 
 
 def all_finite(values: np.ndarray) -> bool:

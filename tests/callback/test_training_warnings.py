@@ -126,6 +126,30 @@ def test_rising_training_and_falling_evaluations_are_said():
     assert said(started(), evaluations=still_better) == []
 
 
+def drawn_and_likeliest(scores, config, env_steps=80_000):
+    """The warnings of evaluations with a deviation of 1.5; training returned 15 to 17."""
+    watcher = started()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for number, score in enumerate(scores):
+            row = metrics_row(episode_return=17.0 - number % 3)
+            returns = {"evaluation_return": score, "metrics": row}
+            watcher.on_evaluation(make_state(None, env_steps + number, config=config, **returns))
+    return [str(one.message) for one in found]
+
+
+def test_likeliest_actions_that_do_worse_than_drawn_ones_are_said():
+    ppo = PPOConfig(total_env_steps=100_000)
+    (words,) = drawn_and_likeliest([10.0, 12.0, 11.0, 9.0, 10.0, 10.0], ppo)
+    assert "returned 16.2, and the evaluations, which take the likeliest ones, 10.4" in words
+    assert "agent.act(obs, deterministic=False)" in words
+    assert drawn_and_likeliest([10.0, 12.0, 11.0, 9.0], ppo) == []
+    assert drawn_and_likeliest([10.0, 12.0, 15.5, 9.0, 10.0], ppo) == []  # once as good
+    assert drawn_and_likeliest([14.9, 14.9, 14.9, 14.9, 14.9], ppo) != []
+    assert drawn_and_likeliest([10.0] * TREND, ppo, env_steps=50_000) == []  # much may change
+    assert drawn_and_likeliest([10.0] * TREND, DQNConfig(total_env_steps=100_000)) == []
+
+
 def equal_returns(value, count, config, **changes):
     """The warnings of evaluations whose episodes all return the same, as do those of training."""
     watcher = started()

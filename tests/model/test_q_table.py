@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from gymnasium import spaces
 
 from kytolly.agent.algorithms import part
 from kytolly.agent.make_agent import make_agent
@@ -15,6 +16,7 @@ from kytolly.config.files import read_settings
 from kytolly.config.munchausen import MunchausenConfig
 from kytolly.config.ppo import PPOConfig
 from kytolly.environment.encoding import Encoding
+from kytolly.environment.gym.spaces import ObservationForm
 from kytolly.environment.spec import Box, Discrete, EnvSpec
 from kytolly.model.q_table import STEP, QTable
 from kytolly.policy.batch import Transition
@@ -153,6 +155,29 @@ def test_the_vectors_of_a_dict_are_normalized_beside_what_is_one_hot():
         obs, encodings = {name: entries[name] for name in names}, (days,) * ("day" in names)
         without = mixed._replace(obs=obs, encodings=encodings)
         assert DQNConfig().fitted_to(without).normalize_observations is False
+
+
+@pytest.mark.parametrize(
+    "space, are_bools",
+    [
+        (spaces.MultiBinary(3), True),
+        (spaces.Box(0, 1, (3,), np.bool_), True),
+        (spaces.Box(0, 1, (3,), np.float32), False),
+        (spaces.Box(0, 1, (3,), np.int8), False),  # counts, for all that anybody says
+        (spaces.MultiBinary((2, 3)), False),
+    ],
+)
+def test_bools_are_not_normalized(space, are_bools):
+    """Rare ones would become numbers of 10."""
+    form = ObservationForm(space, "bools")
+    assert form.grids == (("",) if are_bools else ())
+    spec = one_state(())._replace(obs=form.spec, grids=form.grids)
+    real = len(space.shape) == 1 and not are_bools
+    assert PPOConfig().fitted_to(spec).normalize_observations is real
+    assert PPOConfig().fitted_to(spec).gae_lambda_value == (0.99 if real else None)
+    entries = {"bools": form.spec, "x": tf.TensorSpec([2])}
+    beside = spec._replace(obs=entries, grids=("bools",) * are_bools)
+    assert PPOConfig().fitted_to(beside).normalize_observations is True
 
 
 def test_several_numbers_are_no_state():

@@ -33,6 +33,17 @@ def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     assert made.path == SavedRun.existing("~/run").path == tmp_path / "run"
 
 
+@pytest.mark.parametrize("count, words", [(1, "seed-0."), (3, "seed-2."), (5, "and 2 more.")])
+def test_a_folder_of_several_runs_names_them(count, words, tmp_path):
+    for seed in range(count):
+        made = RunFolder.create(tmp_path / f"seed-{seed}", "dqn")
+        made.write_config(DQNConfig(), "CartPole-v1", "device")
+    with pytest.raises(ValueError, match="no config") as caught:
+        SavedRun.existing(tmp_path)
+    assert f"one of those in it: {tmp_path / 'seed-0'}" in str(caught.value)
+    assert str(caught.value).endswith(words)
+
+
 def set_version(folder, version):
     path = folder.path / "config.yaml"
     text = path.read_text()

@@ -377,11 +377,9 @@ class PopulationTraining:
     def _scores_text(self) -> str:
         """The newest evaluation of those that train, for a line of progress."""
         scores = [self._scores[m] for m in self._asking(Train) if m in self._scores]
-        return (
-            f", evaluation return {return_text(float(np.mean(scores)))} on average"
-            if scores
-            else ""
-        )
+        if not scores:
+            return ""
+        return f", evaluation return {return_text(float(np.mean(scores)))} on average"
 
     def _interrupt(self) -> None:
         """Let every member save what it has."""

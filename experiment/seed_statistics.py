@@ -187,8 +187,5 @@ def interval_text(summary: SeedSummary, digits: int | None = None) -> str:
 
 
 def return_text(value: float, *beside: float) -> str:
-    """A return for a reader, with digits for the largest of it and of those that stand beside it.
-
-    A return of FrozenLake-v1 is 0.734, not 0.7.
-    """
+    """A return for a reader, as 0.734 or 475.2, with the digits of the largest beside it."""
     return f"{value:,.{places(value, *beside)}f}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 from kytolly.config.words import path_text
@@ -17,7 +16,7 @@ def missing_run(path: Path) -> ValueError:
     inside = sorted(path.glob("*/config.yaml")) if path.is_dir() else []
     advice = "Give that one."
     if inside:
-        names = [path_text(config.parent) for config in itertools.islice(inside, SHOWN)]
+        names = [path_text(config.parent) for config in inside[:SHOWN]]
         more = f" and {len(inside) - SHOWN} more" if len(inside) > SHOWN else ""
         advice = f"Give one of those in it: {', '.join(names)}{more}."
     return ValueError(

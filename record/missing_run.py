@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from kytolly.config.words import path_text
@@ -11,9 +12,10 @@ SHOWN = 3  # runs
 
 def missing_run(path: Path) -> ValueError:
     """The error about a path where a run's folder was expected, with the runs that lie there."""
-    reason = "no config.yaml in it" if path.is_dir() else "it does not exist"
-    reason = "it is a file" if path.is_file() else reason
-    inside = sorted(path.glob("*/config.yaml")) if path.is_dir() else []
+    is_folder = os.path.isdir(path)  # False, unlike Path's, for whatever is no path
+    reason = "no config.yaml in it" if is_folder else "it does not exist"
+    reason = "it is a file" if os.path.isfile(path) else reason
+    inside = sorted(path.glob("*/config.yaml")) if is_folder else []
     advice = "Give that one."
     if inside:
         names = [path_text(config.parent) for config in inside[:SHOWN]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -54,7 +55,7 @@ class Trainer:
     """
 
     def __init__(self, log_dir: str | Path | None = None, progress: bool = True):
-        self.log_dir = None if log_dir is None else Path(log_dir)
+        self.log_dir = None if log_dir is None else Path(os.path.expanduser(log_dir))
         self.progress = progress
 
     def train(
@@ -102,11 +103,11 @@ class Trainer:
             runner = evaluation_runner = make_env_runner(cfg, env)
             closing.callback(runner.close)
             cfg = fitted_config(cfg, runner, model)
-            init_run = None
+            parent = None
             if init is not None or resume:
                 from kytolly.deployment.initial_weights import resolve_init_run
 
-                init_run = resolve_init_run(init, self.log_dir, resume)
+                parent = resolve_init_run(init, self.log_dir, resume)
             if evaluation_env is not None:
                 from kytolly.loop.evaluation import make_evaluation_runner
 
@@ -114,9 +115,7 @@ class Trainer:
                 closing.callback(evaluation_runner.close)
             custom = CustomParts(optimizer, policy, first_rate=cfg.learning_rate)
             training = AgentTraining(runner, evaluation_runner, device, model, custom, devices)
-            run = TrainingRun(
-                training, cfg, callbacks, self.log_dir, resume, init_run, self.progress
-            )
+            run = TrainingRun(training, cfg, callbacks, self.log_dir, resume, parent, self.progress)
             return run.train(began)
 
     def train_population(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import collections
 import dataclasses
+import os
 import re
 import typing
 from collections.abc import Iterable, Sequence
@@ -115,9 +116,10 @@ def as_number(text: str) -> Any:
 def path(text: str) -> str:
     """A path that an operating system may have: neither empty nor with a null byte.
 
-    One that is not UTF-8 is refused: no file of a run can hold it.
+    One that is not UTF-8 is refused: no file of a run can hold it. A shell leaves the `~` of
+    `--log-dir=~/runs` as it is.
     """
-    return _name(text, "a path")
+    return os.path.expanduser(_name(text, "a path"))
 
 
 def run_folder(text: str) -> str:

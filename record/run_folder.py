@@ -52,7 +52,7 @@ class RunFolder:
             name = f"{path_part(name)}_{moment}"
             names = itertools.chain([name], (f"{name}-{count}" for count in itertools.count(2)))
             path = next(path for path in map(Path("runs").joinpath, names) if not path.exists())
-        path = Path(os.path.expanduser(path))
+        path = Path(path)
         check_path(path)
         try:
             check_empty(path)

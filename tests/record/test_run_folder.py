@@ -1,15 +1,18 @@
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 
 import kytolly
+from kytolly.command.options import path
 from kytolly.config.dqn import DQNConfig
 from kytolly.deployment.trained_run import read_run
 from kytolly.record.run_folder import RunFolder
 from kytolly.record.saved_run import SavedRun, read_result
+from kytolly.trainer import Trainer
 
 
 @pytest.fixture
@@ -28,9 +31,11 @@ def test_a_path_that_training_could_not_use_is_refused_before_a_folder_is_made(n
 
 def test_a_tilde_is_the_home_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    made = RunFolder.create("~/run", "dqn")
+    assert Trainer("~/run").log_dir == tmp_path / "run" == Path(path("~/run"))
+    made = RunFolder.create(tmp_path / "run", "dqn")
     made.write_config(DQNConfig(), "CartPole-v1", "device")
-    assert made.path == SavedRun.existing("~/run").path == tmp_path / "run"
+    assert made.path == SavedRun.existing("~/run").path
+    assert Trainer("~nobody at all/run").log_dir == Path("~nobody at all/run")
 
 
 @pytest.mark.parametrize("count, words", [(1, "seed-0."), (3, "seed-2."), (5, "and 2 more.")])

@@ -171,9 +171,9 @@ def better_drawn(state: TrainState, points: Sequence[TrendPoint]) -> str | None:
     return (
         f"over {len(points)} evaluations up to env step {state.env_steps:,} training, which draws "
         f"its actions, returned {statistics.mean(training):.4g}, and the evaluations, which take "
-        f"the likeliest ones, {statistics.mean(scores):.4g}. Where chance helps, as with a view in "
-        "part, play with agent.act(obs, deterministic=False); else train longer or give the agent "
-        "a memory."
+        f"the likeliest ones, {statistics.mean(scores):.4g}. Where chance helps, as when an agent "
+        "sees only a part, play with agent.act(obs, deterministic=False); else train longer or "
+        "give it a memory."
     )
 
 

@@ -32,16 +32,19 @@ def add_options(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the findings; exit status 1 if one of them is an error."""
     prepare_machine()
-    from kytolly.environment.gym.conformance import check_env
+    from kytolly.environment.gym.conformance import findings_of
     from kytolly.environment.gym.wrapped import wrapped_source
 
     given = getattr(args, "env_kwargs", None), getattr(args, "wrappers", ())
     import_from_here(args.env, *given[1])
-    findings = check_env(wrapped_source(args.env, *given), args.steps, args.seed, args.timeout)
+    stream = sys.stderr if args.json else sys.stdout
+    findings = []
+    for f in findings_of(wrapped_source(args.env, *given), args.steps, args.seed, args.timeout):
+        findings.append(f)
+        print(f"{f.level:8} {f.check:18} {f.text}".rstrip(), file=stream, flush=True)
     failed = any(finding.level == "error" for finding in findings)
-    lines = [f"{f.level:8} {f.check:18} {f.text}".rstrip() for f in findings]
-    lines.append(f"{args.env} {'cannot be trusted yet' if failed else 'does what it promises'}.")
-    print("\n".join(lines), file=sys.stderr if args.json else sys.stdout)
+    end = "cannot be trusted yet" if failed else "does what it promises"
+    print(f"{args.env} {end}.", file=stream)
     if args.json:
         rows = [finding._asdict() for finding in findings]
         print(json.dumps({"environment": args.env, "ok": not failed, "findings": rows}))

@@ -50,11 +50,12 @@ def add_environment_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--wrapper",
-        metavar="MODULE:CLASS",
+        metavar="MODULE:CLASS[(ARGUMENTS)]",
         dest="wrappers",
         action=Repeatable,
         default=argparse.SUPPRESS,
-        help="a wrapper of the environment, the innermost first; repeatable",
+        help="a wrapper of the environment, the innermost first; its arguments are plain values, "
+        "as in 'gymnasium.wrappers:FrameStackObservation(4)'; repeatable",
     )
 
 
@@ -88,7 +89,8 @@ def import_from_here(*names: str) -> None:
     Args:
         *names: Environments and wrappers that the user gave or trusts; most name no module.
     """
-    modules = {name.rpartition(":")[0].strip().partition(".")[0] for name in names}
+    paths = [name.partition("(")[0] for name in names]
+    modules = {path.rpartition(":")[0].strip().partition(".")[0] for path in paths}
     is_needed = any(module and not is_found(module) for module in modules)
     if is_needed and os.getcwd() not in sys.path:
         for name in NAMESPACES:

@@ -99,7 +99,7 @@ class RunConfig(Settings):
     num_envs: Environments = setting(DefaultCount(1), "environments stepped together")
     env_kwargs: Arguments | None = setting(None, "arguments of the environment, by name")
     wrappers: tuple[str, ...] = setting(
-        (), "wrappers of the environment, module:Class, inner first"
+        (), "wrappers of the environment, module:Class or module:Class(4, key=5), inner first"
     )
     seed: Seed = setting(0, "seed of every random draw")
     loop: Literal["auto", "device", "host"] = setting(

@@ -27,13 +27,19 @@ def raise_fault(name: str, error: BaseException, method: str, where: str) -> NoR
 
 
 def place_text(error: BaseException) -> str:
-    """Where the code of an environment's author raised it, as the end of a message; or nothing."""
+    """Where the code of an environment's author raised it, as the end of a message; or nothing.
+
+    An installed package is named only where the error says nothing else.
+    """
+    installed = ""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if str(frame.f_globals.get("__name__")).partition(".")[0] == "kytolly":
             break
+        place = f" ({frame.f_code.co_filename}, line {line})"
         if "site-packages" not in frame.f_code.co_filename:
-            return f" ({frame.f_code.co_filename}, line {line})"
-    return ""
+            return place
+        installed = installed or place
+    return "" if str(error) else installed
 
 
 class RemoteError(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
@@ -153,7 +154,7 @@ class SavedRun:
         """The wrappers of the run's environment, which are modules of its own."""
         names = [str(name) for name in saved.settings.get("wrappers") or ()]
         if names and not trust:
-            flags = " ".join(f"--wrapper {name}" for name in names)
+            flags = " ".join(f"--wrapper {shlex.quote(name)}" for name in names)
             raise self._untrusted("wrapper", names[0], "none", flags)
         return names
 

@@ -9,7 +9,7 @@ import json
 import pickle
 import time
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -36,6 +36,9 @@ from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import ActionSpace, Box
 
 
+ROUNDING = 1e-6  # of a bound: what float32 cannot tell from it
+
+
 class Finding(NamedTuple):
     """The outcome of one check.
 
@@ -53,6 +56,13 @@ class Finding(NamedTuple):
 def check_env(
     env: str | EnvFactory, steps: int = 1_000, seed: int = 0, timeout_seconds: float = 60.0
 ) -> list[Finding]:
+    """The findings of `findings_of`, all at once."""
+    return list(findings_of(env, steps, seed, timeout_seconds))
+
+
+def findings_of(
+    env: str | EnvFactory, steps: int = 1_000, seed: int = 0, timeout_seconds: float = 60.0
+) -> Iterator[Finding]:
     """Play an environment with random actions and compare it with what it promises.
 
     Args:
@@ -63,16 +73,15 @@ def check_env(
         timeout_seconds: Most that a constructor, a reset or a step may take: see
             `time_limit.time_limit` for where this holds.
 
-    Returns:
-        The findings. Where one check raises, its finding is an error and the others go on, unless
-        the environment hangs.
+    Yields:
+        The findings, each as soon as it is known. Where one check raises, its finding is an error
+        and the others go on, unless the environment hangs.
 
     Raises:
         ValueError: The environment is not known or cannot be made.
         EnvironmentFault: It hangs when it is made for the first time.
     """
     make = functools.partial(make_env, registered_spec(env)) if isinstance(env, str) else env
-    findings: list[Finding] = []
     raised: dict[str, str] = {}  # what an environment raised, with the first check that met it
     with time_limit(timeout_seconds) as begin_call:
         try:
@@ -96,10 +105,10 @@ def check_env(
                 same = raised.setdefault(text, title)
                 text = text if same == title else f"the same as of {same}"
                 results = [("error", one_line(text))]
-            findings += [Finding(title, *pair) for pair in results or [("ok", "")]]
-            if hangs or (title == "spaces" and findings[-1].level == "error"):
+            results = results or [("ok", "")]
+            yield from (Finding(title, *pair) for pair in results)
+            if hangs or (title == "spaces" and results[-1][0] == "error"):
                 break  # nothing else can be tried
-    return findings
 
 
 Findings = Iterator[tuple[str, str]]
@@ -144,16 +153,23 @@ def observation_findings(subject: Subject) -> Findings:
     env = subject.make()
     outcomes = play(env, subject)
     space = env.observation_space
-    for index, outcome in enumerate(outcomes):
-        if not space.contains(outcome.obs):
-            text = str(np.asarray(outcome.obs, dtype=object))[:200]
-            dtype = getattr(outcome.obs, "dtype", type(outcome.obs).__name__)
-            yield (
-                "error",
-                f"observation {index} is {text} ({dtype}), which is not in {space}. Mend the "
-                "space's bounds, shape or dtype, or what step() and reset() return.",
-            )
-            break
+    found = [excess(space, outcome.obs) for outcome in outcomes]
+    index = int(np.argmax(found))
+    if np.isinf(found[index]):
+        obs = outcomes[index].obs
+        text = str(np.asarray(obs, dtype=object))[:200]
+        yield (
+            "error",
+            f"observation {index} is {text} ({getattr(obs, 'dtype', type(obs).__name__)}), which "
+            f"is not in {space}. Mend the space's bounds, shape or dtype, or what step() and "
+            "reset() return.",
+        )
+    elif found[index] > ROUNDING:
+        yield (
+            "warning",
+            f"observation {index} leaves the bounds of {space} by {found[index]:.2g} of them. "
+            "Training goes on with it; other libraries may not. Mend the bounds, or clip.",
+        )
     arrays = [o.obs for o in outcomes if isinstance(o.obs, np.ndarray)]
     if any(one is two for one, two in itertools.pairwise(arrays)):
         yield (
@@ -161,6 +177,26 @@ def observation_findings(subject: Subject) -> Findings:
             "the environment returns one array at every step and overwrites it. We copy it; a "
             "Gymnasium vector environment loses the last observation. Return array.copy().",
         )
+
+
+def excess(space: spaces.Space, obs: Any) -> float:
+    """How far an observation leaves the bounds of its space, as a share of them or of 1.
+
+    0 for a member; infinite where it has another form, or is not finite.
+    """
+    if isinstance(space, spaces.Dict) and isinstance(obs, dict) and obs.keys() == space.keys():
+        return max(excess(inner, obs[key]) for key, inner in space.items())
+    if isinstance(space, spaces.Tuple) and isinstance(obs, tuple) and len(obs) == len(space):
+        return max(map(excess, space, obs))
+    if space.contains(obs):
+        return 0.0
+    if isinstance(space, spaces.Box) and isinstance(obs, np.ndarray) and obs.dtype.kind == "f":
+        if obs.shape == space.shape and np.can_cast(obs.dtype, space.dtype):
+            gaps = [(space.low - obs, space.low), (obs - space.high, space.high)]
+            shares = [gap / np.maximum(1.0, np.abs(bound)) for gap, bound in gaps]
+            # A gap to no bound is NaN or -inf; of a NaN nothing is left but that.
+            return float(np.nanmax(shares)) if np.isfinite(obs).all() else np.inf
+    return np.inf
 
 
 def reward_findings(subject: Subject) -> Findings:

@@ -119,7 +119,7 @@ def creation_error(spec: EnvSpec, error: RemoteError) -> Exception:
     if spec.id.startswith("ALE/") and kinds[0] == "ValueError":  # an argument of the preprocessing
         return ValueError(text)
     if "ImportError" not in kinds and "DependencyNotInstalled" not in kinds:
-        return EnvironmentFault(f"{spec.id} cannot be made, {kinds[0]}: {text}")
+        return EnvironmentFault(f"{spec.id} cannot be made, {kinds[0]}: {text}{error.place}")
     advice = f"Install the one that has the module {missing}. (Found: {text})" if missing else text
     for module, extra in _EXTRAS.items():
         if str(spec.entry_point).startswith(module):

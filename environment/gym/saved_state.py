@@ -34,6 +34,7 @@ CONSTANT = (
     pathlib.PurePath,
     logging.Logger,
 )
+MODEL = "mujoco._structs.MjModel"  # the physics' constants
 # Our classes by the names that runs of earlier versions have saved.
 _GYM = "kytolly.environment.gym"
 RENAMED = {
@@ -81,7 +82,7 @@ class _Writer:
             return value
         if isinstance(value, BOUND) and not isinstance(value.__self__, (*CONSTANT, type(None))):
             return {"bound": self.code(value.__self__, path)}  # such as a generator's `random`
-        if isinstance(value, CONSTANT):
+        if isinstance(value, CONSTANT) or _kind(value) == MODEL:
             return {"keep": True}
         if isinstance(value, np.generic):
             return {"scalar": _array_code(np.asarray(value), path)}
@@ -112,8 +113,6 @@ class _Writer:
 
     def _object(self, value: Any, path: str) -> Any:
         kind = _kind(value)
-        if kind == "mujoco._structs.MjModel":  # the physics' constants
-            return {"keep": True}
         methods = [getattr(type(value), name, None) for name in ("get_state", "set_state")]
         if all(callable(method) for method in methods):
             return {"own": self.code(value.get_state(), path), "kind": kind}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ class WrappedSource:
     Args:
         env: A Gymnasium id, or a function that makes an environment.
         arguments: Of the environment.
-        wrappers: "module:Class" of each, the innermost first.
+        wrappers: "module:Class" or "module:Class(4, key=5)" of each, the innermost first.
 
     Attributes:
         env_name: The id; None for a function.
@@ -46,14 +47,14 @@ class WrappedSource:
         else:
             env = self._env(**self._arguments)
         for name in self._wrappers:
-            wrapper = wrapper_class(name)
+            wrapper, values, named = wrapper_parts(name)
             try:
-                env = wrapper(env)
+                env = wrapper(env, *values, **named)
             except (Exception, SystemExit) as error:
                 reason = one_line(f"{type(error).__name__}: {error}")
                 raise EnvironmentFault(
                     f"the wrapper {name} cannot wrap an environment, {reason}. It is called with "
-                    "the environment alone: give its other arguments defaults."
+                    "the environment and what stands in parentheses, as in module:Class(size=4)."
                 ) from error
         return env
 
@@ -85,7 +86,7 @@ def wrapped_source(
             return tensor_env
         registered_spec(env)
     for name in wrappers:
-        wrapper_class(name)
+        wrapper_parts(name)
     return WrappedSource(env, arguments or {}, wrappers)
 
 
@@ -94,13 +95,32 @@ def is_ours_alone(env: str) -> bool:
     return env not in gymnasium.registry
 
 
-def wrapper_class(name: str) -> Callable[[Any], Any]:
-    """The class of a wrapper, from "module:Class"."""
-    module, _, attribute = name.rpartition(":")
-    wrapper = getattr(import_module(module, name), attribute, None) if module else None
+def wrapper_parts(name: str) -> tuple[Callable[..., Any], list[Any], dict[str, Any]]:
+    """Class, positional and named arguments of "module:Class" or "module:Class(4, key=5)".
+
+    Raises:
+        ValueError: There is no such class, or an argument is not a plain value.
+    """
+    path = name.partition("(")[0]
+    module, _, attribute = path.rpartition(":")
+    wrapper = getattr(import_module(module, path), attribute.strip(), None) if module else None
     if not callable(wrapper):
         raise ValueError(
             f"the wrapper {display_text(name)} is no class of a module that can be imported, "
             "expected module:Class, such as gymnasium.wrappers:FlattenObservation."
         )
-    return wrapper
+    try:
+        call = ast.parse(f"wrapper{name[len(path) :] or '()'}", mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            raise ValueError("it is no call")
+        values = [ast.literal_eval(value) for value in call.args]
+        named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords if word.arg}
+        if len(named) < len(call.keywords):
+            raise ValueError("an argument has no name")
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
+        raise ValueError(
+            f"the wrapper {display_text(name)} has arguments that cannot be read "
+            f"({one_line(str(error), 100)}), expected plain values, as in "
+            "gymnasium.wrappers:FilterObservation(filter_keys=['image', 'direction'])."
+        ) from error
+    return wrapper, values, named

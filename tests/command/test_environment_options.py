@@ -56,6 +56,14 @@ def test_evaluate_and_resume_make_the_same_environment(here, capsys):
     assert "names wrappers" in found
 
 
+def test_a_wrapper_takes_plain_arguments(here, capsys):
+    env = ["--env", "own_line:Line-v0", "--wrapper", "own_line:Twice(3, added=0.5)"]
+    made = answer(capsys, "train", "dqn", *env, "--log-dir", "a", *SHORT)
+    assert made["evaluation"]["return_mean"] == 3 * 3.5
+    assert "--wrapper 'own_line:Twice(3, added=0.5)'" in error(capsys, "evaluate", "a", *env[:2])
+    assert answer(capsys, "evaluate", "a", "--trust")["evaluation"]["return_mean"] == 3 * 3.5
+
+
 def test_what_is_missing_or_misspelled_is_said_in_one_line(here, capsys):
     train = ["train", "dqn", *SHORT]
     found = error(capsys, *train, "--env", "my_lines:Line-v0")
@@ -63,6 +71,12 @@ def test_what_is_missing_or_misspelled_is_said_in_one_line(here, capsys):
     for words, expected in {
         "--wrapper own_line:Thrice": "expected module:Class",
         "--wrapper no_such_file:Twice": "no_such_file.py",
+        "--wrapper no_such_file:Twice({1:2})": "no_such_file.py",
+        "--wrapper own_line:Twice(size=": "expected plain values, as in",
+        "--wrapper own_line:Twice(print())": "expected plain values, as in",
+        "--wrapper own_line:Twice(3).unwrapped": "expected plain values, as in",
+        "--wrapper own_line:Twice(**{'added':1})": "an argument has no name",
+        "--wrapper own_line:Twice(size=3)": "what stands in parentheses",
         "--env-kwargs length": "as in size=8",
         "--env-kwargs=--": "'--' was found",
         "--wrapper=--": "'--' was found",

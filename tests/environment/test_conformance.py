@@ -11,7 +11,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from kytolly.environment.faults import EnvironmentFault
-from kytolly.environment.gym.conformance import check_env
+from kytolly.environment.gym.conformance import check_env, findings_of
 from tests.environment.masked import SOURCES, Masked
 from tests.environment.predictable import Predictable
 
@@ -83,6 +83,37 @@ def test_every_environment_that_was_made_is_closed(fault):
     Counted.fault = fault
     check_env(lambda: Counted(), steps=60)
     assert len(made) > 8 and {id(env) for env in made} == {id(env) for env in closed}
+
+
+@pytest.mark.parametrize(
+    ("beyond", "level"), [(0, "ok"), (1e-7, "ok"), (1e-3, "warning"), (np.inf, "error")]
+)
+def test_an_observation_may_leave_its_bounds_by_rounding_alone(beyond, level):
+    class Rounded(gymnasium.ObservationWrapper):
+        def __init__(self):
+            super().__init__(Predictable())
+            box = spaces.Box(-1.0, 100.0, (2,), np.float64)
+            self.observation_space = spaces.Dict({"x": spaces.Tuple([box])})
+
+        def observation(self, observation):
+            return {"x": (np.array([-1.0 - beyond, np.sum(observation)]),)}
+
+    found_level, text = findings(Rounded)["observations"]
+    assert found_level == level
+    assert level != "warning" or "by 0.001 of them" in text
+
+
+def test_findings_come_one_by_one():
+    played = []
+
+    class Counted(Predictable):
+        def step(self, action):
+            played.append(action)
+            return super().step(action)
+
+    found = findings_of(Counted, steps=60)
+    assert next(found).check == "spaces" and not played
+    assert next(found).check == "observations" and len(played) == 60
 
 
 def test_one_array_for_all_observations_is_a_warning():

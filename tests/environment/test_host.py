@@ -384,6 +384,9 @@ def test_a_missing_package_is_named_with_how_to_install_it():
     def needs_box2d():
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")
 
+    def silent():
+        raise AssertionError
+
     def needs_module():
         import a_package_that_nobody_wrote  # noqa: F401
 
@@ -397,6 +400,11 @@ def test_a_missing_package_is_named_with_how_to_install_it():
             make_host_env("test/Module-v0")
         gymnasium.registry["test/Box2D-v0"].entry_point = spec.entry_point + "Missing"
         with pytest.raises(EnvironmentFault, match="test/Box2D-v0 cannot be made, AttributeError"):
+            make_host_env("test/Box2D-v0")
+        gymnasium.registry["test/Box2D-v0"].entry_point = silent
+        with pytest.raises(
+            EnvironmentFault, match=r"AssertionError\(\) \(.*test_host.py, line \d+"
+        ):
             make_host_env("test/Box2D-v0")
     finally:
         for name in ("test/Box2D-v0", "test/Module-v0"):

@@ -275,3 +275,15 @@ def test_physics_and_atari_games_go_on_where_they_were(package, name):
     if package == "ale_py":
         gymnasium.register_envs(module)
     assert_goes_on_where_it_was(lambda: gymnasium.make(name))
+
+
+def test_what_stands_behind_a_physics_model_keeps_its_place():
+    def make():
+        env = gymnasium.make("CartPole-v1")
+        model = type("MjModel", (), {"__module__": "mujoco._structs"})()
+        env.unwrapped.__dict__ = {"model": model, "again": model, **vars(env.unwrapped)}
+        env.unwrapped.twin = env.unwrapped.action_space
+        return env
+
+    restored, _ = assert_goes_on_where_it_was(make)
+    assert restored.unwrapped.twin is restored.unwrapped.action_space

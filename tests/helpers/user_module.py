@@ -22,8 +22,12 @@ class Line(gymnasium.Env):
         return obs, self.pay, self.steps == self.length, False, {}
 
 class Twice(gymnasium.RewardWrapper):
+    def __init__(self, env, factor=2, *, added=0):
+        super().__init__(env)
+        self.factor, self.added = factor, added
+
     def reward(self, reward):
-        return 2 * reward
+        return self.factor * reward + self.added
 
 gymnasium.register("Line-v0", entry_point=Line)
 """

@@ -35,7 +35,6 @@ from kytolly.environment.gym.vector import autoreset_mode
 from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import ActionSpace, Box
 
-
 ROUNDING = 1e-6  # of a bound: what float32 cannot tell from it
 
 
@@ -190,13 +189,14 @@ def excess(space: spaces.Space, obs: Any) -> float:
         return max(map(excess, space, obs))
     if space.contains(obs):
         return 0.0
-    if isinstance(space, spaces.Box) and isinstance(obs, np.ndarray) and obs.dtype.kind == "f":
-        if obs.shape == space.shape and np.can_cast(obs.dtype, space.dtype):
-            gaps = [(space.low - obs, space.low), (obs - space.high, space.high)]
-            shares = [gap / np.maximum(1.0, np.abs(bound)) for gap, bound in gaps]
-            # A gap to no bound is NaN or -inf; of a NaN nothing is left but that.
-            return float(np.nanmax(shares)) if np.isfinite(obs).all() else np.inf
-    return np.inf
+    if not isinstance(space, spaces.Box) or not isinstance(obs, np.ndarray):
+        return np.inf
+    if obs.dtype.kind != "f" or obs.shape != space.shape or not np.can_cast(obs.dtype, space.dtype):
+        return np.inf
+    gaps = [(space.low - obs, space.low), (obs - space.high, space.high)]
+    shares = [gap / np.maximum(1.0, np.abs(bound)) for gap, bound in gaps]
+    # The share of a gap to no bound is NaN.
+    return float(np.nanmax(shares)) if np.isfinite(obs).all() else np.inf
 
 
 def reward_findings(subject: Subject) -> Findings:

@@ -9,8 +9,9 @@ from kytolly.model.nature_cnn import GridCNN, NatureCNN, SmallCNN
 MAX_CHANNELS = 16  # of an image, or images of a stack, that comes with them first
 PIXELS = 32  # a side of what can only be an image
 GRID_DTYPES = ("bool", "int8")  # uint8 is what images have
+FIELDS = 20  # a side of fewer is of a grid of codes, as in MiniGrid: too small for a picture
 # Of what passes images. Saved models may have True and "small", which shorten no small side.
-KINDS = {"grid_cnn": "grid", "small_cnn": "small_halving"}
+KINDS = {"grid_cnn": "grid", "uint8_grid": "normed_grid", "small_cnn": "small_halving"}
 
 
 def image_layout(cfg, network, entries):
@@ -33,7 +34,7 @@ def image_layout(cfg, network, entries):
     if guesses:
         found = [(spec.dtype, len(spec.shape), kinds[name]) for name, spec in entries.items()]
         if any(dtype == "uint8" and (axes == 3 or kind) for dtype, axes, kind in found):
-            network = "cnn"
+            network = "cnn" if any(map(is_picture, entries.values())) else "uint8_grid"
         elif any(dtype in GRID_DTYPES and axes == 3 and kind for dtype, axes, kind in found):
             network = "grid_cnn"
         else:
@@ -57,6 +58,13 @@ def image_layout(cfg, network, entries):
     return KINDS.get(network, "halving"), first
 
 
+def is_picture(spec):
+    """True for uint8 with more than a few pixels a side."""
+    kind, shape = layout(tuple(spec.shape)), tuple(spec.shape)
+    size = shape[1:] if kind == "first" else shape[:2]
+    return spec.dtype == "uint8" and (kind == "stack" or (len(shape) == 3 and max(size) >= FIELDS))
+
+
 def layout(shape):
     """Place of the channels of an image: first, last, in a stack of images, or None: unclear."""
     if len(shape) == 4:
@@ -66,7 +74,7 @@ def layout(shape):
     if len(shape) != 3:
         return None
     first, middle, last = shape
-    if (last < middle and last <= first) or len(set(shape)) == 1:
+    if (last < middle and last <= first) or (first == middle and last < max(PIXELS, middle + 1)):
         return "last"
     square = middle == last and 2 * first <= middle
     if first <= MAX_CHANNELS and (square or min(middle, last) >= PIXELS):
@@ -80,7 +88,7 @@ def unclear(what, shape):
     return (
         f"{what} of shape {shape} is uint8, expected an image of (height, width, channels), or of "
         "(channels, height, width) with few channels: it is unclear where these are. If they are "
-        "last, set network='cnn'; if it is no image, network='mlp'; if they are first, wrap the "
+        "last, set network='cnn', or 'grid_cnn' for a few fields; if it is no image, network='mlp'; if they are first, wrap the "
         "environment: gymnasium.wrappers.TransformObservation(env, lambda obs: "
         f"numpy.moveaxis(obs, 0, -1), gymnasium.spaces.Box(0, 255, {end}, numpy.uint8))."
     )
@@ -92,7 +100,7 @@ def image_torso(kind, channels_first: bool = False, layer_norm: bool = False):
         from kytolly.model.impala import ImpalaCNN
 
         return ImpalaCNN(channels_first, **kind)
-    if kind == "grid":
-        return GridCNN(channels_first, layer_norm)
+    if kind in ("grid", "normed_grid"):  # norms, as nobody knows how large the numbers are
+        return GridCNN(channels_first, layer_norm or kind == "normed_grid")
     torso = SmallCNN if kind in ("small", "small_halving") else NatureCNN
     return torso(channels_first, layer_norm, halves=kind in ("halving", "small_halving"))

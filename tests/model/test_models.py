@@ -135,6 +135,35 @@ def test_networks_that_are_made_halve_and_those_that_were_saved_before_do_not(ne
     assert type(made) is type(before) and made.halves and not before.halves
 
 
+@pytest.mark.parametrize(
+    ("shapes", "kind"),
+    [
+        ([(7, 7, 3)], "normed_grid"),
+        ([(4, 4, 16)], "normed_grid"),
+        ([(3, 19, 19)], "normed_grid"),
+        ([(19, 19, 3), (7, 7, 20)], "normed_grid"),
+        ([(20, 19, 3)], "halving"),
+        ([(3, 20, 20)], "halving"),
+        ([(7, 7, 3), (84, 84, 3)], "halving"),
+        ([(7, 7, 3), (4, 84, 84, 3)], "halving"),
+        ([(7, 7, 3), (30, 7, 7, 3)], "normed_grid"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.* is read as")
+def test_uint8_of_a_few_fields_is_a_grid(shapes, kind):
+    entries = {str(number): tf.TensorSpec(shape, tf.uint8) for number, shape in enumerate(shapes)}
+    assert image_layout(DQNConfig(), "auto", entries)[0] == kind
+    assert image_layout(DQNConfig(), "cnn", entries)[0] == "halving"
+    assert image_layout(DQNConfig(), "grid_cnn", entries)[0] == "grid"
+
+
+def test_a_grid_of_uint8_is_read_alike_in_any_unit():
+    torso = image_torso("normed_grid")
+    grid = np.random.default_rng(0).integers(0, 11, (2, 7, 7, 3), np.uint8)
+    np.testing.assert_allclose(torso(grid), torso(23 * grid), atol=1e-3)
+    assert np.ptp(torso(grid)) > 1.0
+
+
 def test_every_pixel_of_a_small_image_counts():
     for side in (8, 9, 15, 16, 23, 24, 35):
         torso = NatureCNN(halves=True)
@@ -163,6 +192,8 @@ def test_a_grid_keeps_its_numbers():
         ((210, 160, 3), "last"),
         ((7, 7, 3), "last"),
         ((10, 10, 10), "last"),
+        ((4, 4, 16), "last"),
+        ((7, 7, 20), "last"),
         ((4, 84, 84), "first"),
         ((1, 84, 84), "first"),
         ((3, 210, 160), "first"),

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
-from kytolly.callback.base import TrainState
+from kytolly.callback.base import Evaluation, TrainState
 
 # The return of training (of texts, the negative loss), the score of an evaluation, its standard
 # deviation over episodes, and whether both are in the same units.
@@ -22,6 +22,7 @@ CLIPPED_SHARE = 0.05  # of the targets' probability, above which a distribution'
 NOISE = 2.0  # deviations of an evaluation's returns by which it must have fallen
 MIN_FALL = 0.01  # of the first score, by which the last one must be lower
 LATE = 0.75  # of the env steps, after which an agent is what it will be
+COSTLY = 5.0  # env steps of an evaluation for each of training
 MIN_GAP = 0.5  # deviations of an evaluation's returns between drawn and likeliest actions
 
 
@@ -91,6 +92,8 @@ def trend_faults(
         yield "alike", text
     if text := better_drawn(state, points):
         yield "drawn", text
+    if text := costly_evaluations(state):
+        yield "evaluations", text
 
 
 def overfitting(state: TrainState, points: Sequence[TrendPoint]) -> str | None:
@@ -151,29 +154,56 @@ def nothing_found(state: TrainState, points: Sequence[TrendPoint]) -> str | None
 
 
 def better_drawn(state: TrainState, points: Sequence[TrendPoint]) -> str | None:
-    """The warning about a policy whose likeliest actions do worse than those that it draws.
+    """The warning about a policy whose likeliest actions do worse than those of training.
 
     The average that is evaluated lags behind, so the worst of training must be above the best of
-    the evaluations. None where it is not, where no policy draws, or as long as much may change.
+    the evaluations. None where it is not, or as long as much may change.
 
     Args:
         state: After the last evaluation.
         points: One for each evaluation.
     """
     cfg = state.config
-    if not hasattr(cfg, "entropy_coef") or state.env_steps < LATE * cfg.total_env_steps:
+    if state.progress < LATE * state.total:
         return None
     training, scores, deviations, comparable = zip(*points, strict=True)
     gap = statistics.mean(training) - statistics.mean(scores)
     least = max(MIN_GAP * statistics.mean(deviations), MIN_FALL * abs(statistics.mean(scores)))
     if min(training) <= max(scores) or gap <= least or not all(comparable):
         return None
+    found = f"{statistics.mean(training):.4g}", f"{statistics.mean(scores):.4g}"
+    when = f"over {len(points)} evaluations up to env step {state.env_steps:,} training, which"
+    if not hasattr(cfg, "entropy_coef"):
+        return (
+            f"{when} takes random actions, too, returned {found[0]}, and the evaluations, which "
+            f"take the best ones, {found[1]}: these go in circles, or repeat what changes nothing. "
+            "Train longer, forbid what does nothing by an action_mask, or give it a memory."
+        )
     return (
-        f"over {len(points)} evaluations up to env step {state.env_steps:,} training, which draws "
-        f"its actions, returned {statistics.mean(training):.4g}, and the evaluations, which take "
-        f"the likeliest ones, {statistics.mean(scores):.4g}. Where chance helps, as when an agent "
-        "sees only a part, play with agent.act(obs, deterministic=False); else train longer or "
-        "give it a memory."
+        f"{when} draws its actions, returned {found[0]}, and the evaluations, which take the "
+        f"likeliest ones, {found[1]}. Where chance helps, as when an agent sees only a part, play "
+        "with agent.act(obs, deterministic=False); else train longer or give it a memory."
+    )
+
+
+def costly_evaluations(state: TrainState) -> str | None:
+    """The warning about evaluations that play far more than training does; None where they do not.
+
+    In the device loop an env step costs next to nothing without an update.
+    """
+    played, cfg = state.evaluation, state.config
+    if not isinstance(played, Evaluation) or state.loop != "host":
+        return None
+    between = state.interval("evaluation", 20)
+    share = played.episodes * played.length_mean / between
+    if share < COSTLY:
+        return None
+    return (
+        f"an evaluation plays {played.episodes} episodes of {played.length_mean:,.0f} env steps, "
+        f"{share:.0f} times as many env steps as training takes between two of them ({between:,}): "
+        "most of the time goes there. Lower evaluation_episodes, or raise "
+        f"evaluation_interval_env_steps. The last one will play {cfg.final_evaluation_episodes} "
+        "(final_evaluation_episodes)."
     )
 
 

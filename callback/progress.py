@@ -96,12 +96,12 @@ class ProgressBar(Callback):
             self._draw(state)
             return
         evaluation = state.evaluation
-        units = state.units
+        units, best = state.units, state.best_score
         if evaluation is None:
             return
         line = (
             f"{state.env_name}: {state.progress:,} of {state.total:,} {units}, evaluation "
-            f"{evaluation.text} (best {state.best_score:.{evaluation.digits}f})"
+            f"{evaluation.text} (best {best:.{max(evaluation.digits, places(best))}f})"
         )
         self._write_line(", ".join([line, *self._speed_and_time(state, units)]))
 

@@ -50,7 +50,11 @@ def load_and_make(args: argparse.Namespace, mode: str) -> tuple[LoadedAgent, gym
 
 def episode_line(number: int, episode: Episode) -> str:
     """The line that is printed of an episode."""
-    return f"Episode {number}: return {episode.episode_return:.1f}, {episode.length:,} steps"
+    from kytolly.callback.base import places
+
+    total = episode.episode_return
+    digits = 1 if total == round(total, 1) else places(total)
+    return f"Episode {number}: return {total:.{digits}f}, {episode.length:,} steps"
 
 
 def episodes_summary(played: Sequence[Episode]) -> list[dict[str, float]]:

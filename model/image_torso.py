@@ -88,8 +88,9 @@ def unclear(what, shape):
     return (
         f"{what} of shape {shape} is uint8, expected an image of (height, width, channels), or of "
         "(channels, height, width) with few channels: it is unclear where these are. If they are "
-        "last, set network='cnn', or 'grid_cnn' for a few fields; if it is no image, network='mlp'; if they are first, wrap the "
-        "environment: gymnasium.wrappers.TransformObservation(env, lambda obs: "
+        "last, set network='cnn', or 'grid_cnn' for a few fields; if it is no image, "
+        "network='mlp'; if they are first, wrap the environment: "
+        "gymnasium.wrappers.TransformObservation(env, lambda obs: "
         f"numpy.moveaxis(obs, 0, -1), gymnasium.spaces.Box(0, 255, {end}, numpy.uint8))."
     )
 

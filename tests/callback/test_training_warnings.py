@@ -126,7 +126,7 @@ def test_rising_training_and_falling_evaluations_are_said():
     assert said(started(), evaluations=still_better) == []
 
 
-def drawn_and_likeliest(scores, config, env_steps=80_000):
+def drawn_and_likeliest(scores, config, env_steps=80_000, **state):
     """The warnings of evaluations with a deviation of 1.5; training returned 15 to 17."""
     watcher = started()
     with warnings.catch_warnings(record=True) as found:
@@ -134,8 +134,20 @@ def drawn_and_likeliest(scores, config, env_steps=80_000):
         for number, score in enumerate(scores):
             row = metrics_row(episode_return=17.0 - number % 3)
             returns = {"evaluation_return": score, "metrics": row}
-            watcher.on_evaluation(make_state(None, env_steps + number, config=config, **returns))
+            now = make_state(None, env_steps + number, config=config, **returns, **state)
+            watcher.on_evaluation(now)
     return [str(one.message) for one in found]
+
+
+def test_evaluations_that_play_far_more_than_training_are_said_of_the_host_loop():
+    def found(between, loop="host"):  # an evaluation has two episodes of 20 env steps
+        cfg = DQNConfig(total_env_steps=1_000, evaluation_interval_env_steps=between)
+        return drawn_and_likeliest([16.0] * (TREND + 2), cfg, 100, loop=loop)
+
+    (words,) = found(8)
+    assert words.startswith("an evaluation plays 2 episodes of 20 env steps, 5 times as many")
+    assert "two of them (8)" in words and "will play 100" in words
+    assert found(9) == found(8, "device") == []
 
 
 def test_likeliest_actions_that_do_worse_than_drawn_ones_are_said():
@@ -147,7 +159,8 @@ def test_likeliest_actions_that_do_worse_than_drawn_ones_are_said():
     assert drawn_and_likeliest([10.0, 12.0, 15.5, 9.0, 10.0], ppo) == []  # once as good
     assert drawn_and_likeliest([14.9, 14.9, 14.9, 14.9, 14.9], ppo) != []
     assert drawn_and_likeliest([10.0] * TREND, ppo, env_steps=50_000) == []  # much may change
-    assert drawn_and_likeliest([10.0] * TREND, DQNConfig(total_env_steps=100_000)) == []
+    (words,) = drawn_and_likeliest([10.0] * TREND, DQNConfig(total_env_steps=100_000))
+    assert "random actions, too, returned 16" in words and "action_mask" in words
 
 
 def equal_returns(value, count, config, **changes):

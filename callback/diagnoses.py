@@ -201,7 +201,7 @@ def costly_evaluations(state: TrainState) -> str | None:
     return (
         f"an evaluation plays {played.episodes} episodes of {played.length_mean:,.0f} env steps, "
         f"{share:.0f} times as many env steps as training takes between two of them ({between:,}): "
-        "most of the time goes there. Lower evaluation_episodes, or raise "
+        "that may take longer than training. Lower evaluation_episodes, or raise "
         f"evaluation_interval_env_steps. The last one will play {cfg.final_evaluation_episodes} "
         "(final_evaluation_episodes)."
     )

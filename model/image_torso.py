@@ -34,7 +34,8 @@ def image_layout(cfg, network, entries):
     if guesses:
         found = [(spec.dtype, len(spec.shape), kinds[name]) for name, spec in entries.items()]
         if any(dtype == "uint8" and (axes == 3 or kind) for dtype, axes, kind in found):
-            network = "cnn" if any(map(is_picture, entries.values())) else "uint8_grid"
+            pictures = [is_picture(spec, kinds[name]) for name, spec in entries.items()]
+            network = "cnn" if any(pictures) else "uint8_grid"
         elif any(dtype in GRID_DTYPES and axes == 3 and kind for dtype, axes, kind in found):
             network = "grid_cnn"
         else:
@@ -58,11 +59,11 @@ def image_layout(cfg, network, entries):
     return KINDS.get(network, "halving"), first
 
 
-def is_picture(spec):
-    """True for uint8 with more than a few pixels a side."""
-    kind, shape = layout(tuple(spec.shape)), tuple(spec.shape)
-    size = shape[1:] if kind == "first" else shape[:2]
-    return spec.dtype == "uint8" and (kind == "stack" or (len(shape) == 3 and max(size) >= FIELDS))
+def is_picture(spec, kind):
+    """True for uint8 with more than a few pixels a side; `kind` is what `layout` says of it."""
+    size = spec.shape[1:] if kind == "first" else spec.shape[:2]
+    is_large = kind == "stack" or (len(spec.shape) == 3 and max(size) >= FIELDS)
+    return spec.dtype == "uint8" and is_large
 
 
 def layout(shape):

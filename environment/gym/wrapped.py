@@ -120,7 +120,7 @@ def wrapper_parts(name: str) -> tuple[Callable[..., Any], list[Any], dict[str, A
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError) as error:
         raise ValueError(
             f"the wrapper {display_text(name)} has arguments that cannot be read "
-            f"({one_line(str(error), 100)}), expected plain values, as in "
+            f"({one_line(str(getattr(error, 'msg', error)), 100)}), expected plain values, as in "
             "gymnasium.wrappers:FilterObservation(filter_keys=['image', 'direction'])."
         ) from error
     return wrapper, values, named

@@ -29,10 +29,11 @@ def print_result(summary: Summary, as_json: bool) -> None:
     mean, deviation = evaluation["return_mean"], evaluation["return_std"]
     iqm = summary.get("return_iqm")
     digits = places(mean, deviation)
+    cut = ", cut by max_wall_seconds" if summary.get("evaluation_cut") else ""
     print(
         f"Return of the best weights: {mean:.{digits}f} ± {deviation:.{digits}f}"
         f"{'' if iqm is None else f', interquartile mean {iqm:.{digits}f},'} over "
-        f"{evaluation['episodes']} greedy episodes"
+        f"{evaluation['episodes']} greedy episodes{cut}"
     )
     if "env_steps" in summary:
         print(

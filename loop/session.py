@@ -280,6 +280,7 @@ class TrainingSession:
             "stopped_by": stopped_by,
             "run_dir": str(self.state.run_dir),
             "memory": self.memory_use(),
+            **({"evaluation_cut": True} if evaluation.cut else {}),
             **({"faults": self.faults} if self.faults else {}),
             **({} if restarts is None else {"env_restarts": restarts}),
         }

@@ -61,9 +61,14 @@ def test_evaluate_prints_the_same_return_as_training_did(trained, folder):
 
 def test_a_reader_sees_whose_weights_they_are_their_mean_and_their_interquartile_mean(capsys):
     evaluation = {"episodes": 4, "return_mean": 30.0, "return_std": 39.2, "length_mean": 9.0}
-    for more, words in (({"return_iqm": 12.5}, ", interquartile mean 12.5,"), ({}, "")):
+    cut = ", cut by max_wall_seconds"
+    for more, words, end in (
+        ({"return_iqm": 12.5}, ", interquartile mean 12.5,", ""),
+        ({"evaluation_cut": True}, "", cut),
+        ({}, "", ""),
+    ):
         print_result({"evaluation": evaluation, "run_dir": "a", **more}, as_json=False)
-        line = f"Return of the best weights: 30.0 ± 39.2{words} over 4 greedy episodes"
+        line = f"Return of the best weights: 30.0 ± 39.2{words} over 4 greedy episodes{end}"
         assert capsys.readouterr().out.splitlines() == [line, "Run: a"]
 
 

@@ -117,6 +117,7 @@ def test_a_run_whose_steps_and_episodes_do_not_end_is_over(tmp_path):
     with pytest.warns(UserWarning, match="max_wall_seconds cut an evaluation"):
         result = Trainer(tmp_path / "run", progress=False).train(cfg, Slow)
     assert result.stopped_by == "time" and result.evaluation.cut
+    assert result.summary["evaluation_cut"]
     assert (tmp_path / "run" / "best.keras").exists()
     assert list((tmp_path / "run" / "checkpoints").glob("ckpt-*.json"))
 

@@ -66,7 +66,11 @@ class RewardScale(DiscountedReturns):
         old = (self.mean, self.variance, self.count)
         for statistic, value in zip(old, merge_statistics(*old, *new), strict=True):
             statistic.assign(value)
-        scaled = tf.math.divide_no_nan(rollout.reward, tf.sqrt(self.variance))
+        return self.units(rollout.reward)
+
+    def units(self, reward: tf.Tensor) -> tf.Tensor:
+        """The same for further rewards, which are counted already."""
+        scaled = tf.math.divide_no_nan(reward, tf.sqrt(self.variance))
         return tf.clip_by_value(scaled, -self.clip, self.clip)
 
 

@@ -15,6 +15,7 @@ from kytolly.policy.batch import Obs, Rollout, merge_time
 from kytolly.policy.returns import explained_variance
 
 if TYPE_CHECKING:
+    from kytolly.agent.kept_rollouts import KeptRollouts
     from kytolly.agent.reward_scale import RewardScale
     from kytolly.config.ppo import PPOConfig
     from kytolly.config.pqn import PQNConfig
@@ -26,14 +27,15 @@ Rows: TypeAlias = tuple[Any, ...]  # a named tuple of columns [N, ...], as `poli
 class RolloutBuffer(tf.Module):
     """Makes rows with targets of a rollout, and hands them out once in each epoch.
 
-    It remembers nothing between two iterations but the scale of rewards.
+    It remembers nothing between two iterations but the scale of rewards and what is `kept`.
 
     Args:
-        rows_per_update: Rows of an update; divides those of a rollout.
-        updates_per_epoch: Updates in one pass over a rollout.
+        rows_per_update: Rows of an update; divides those of all rollouts that are kept.
+        updates_per_epoch: Updates in one pass over them.
         epochs: Passes.
         cut_at_most_once: No environment is truncated twice within a rollout, which saves work.
         reward_scale: `RewardScale` that divides the rewards; None leaves them.
+        kept: `KeptRollouts`, whose rows are learned from; None: the newest rollout's alone.
     """
 
     metric_names = ("explained_variance",)  # what the values explained before learning
@@ -46,12 +48,14 @@ class RolloutBuffer(tf.Module):
         epochs: int,
         cut_at_most_once: bool = False,
         reward_scale: RewardScale | None = None,
+        kept: KeptRollouts | None = None,
     ):
         super().__init__(name="rollout_buffer")
         self.rows_per_update, self.updates_per_epoch = rows_per_update, updates_per_epoch
         self.epochs, self.updates = epochs, epochs * updates_per_epoch
         self.num_random_words = epochs * keys_per_order()
         self.cut_at_most_once, self.reward_scale = cut_at_most_once, reward_scale
+        self.kept = kept
 
     @classmethod
     def for_config(cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec, noise: int = 0) -> Self:
@@ -62,28 +66,37 @@ class RolloutBuffer(tf.Module):
     def options(cls, cfg: PPOConfig | PQNConfig, env_spec: EnvSpec) -> dict[str, Any]:
         """The arguments that a configuration asks for."""
         limit = env_spec.max_episode_steps
-        scale = None
+        scale = kept = None
         if cfg.normalize_rewards:
             from kytolly.agent.reward_scale import RewardScale
 
             scale = RewardScale(cfg.num_envs, cfg.gamma, cfg.normalized_clip)
+        if cfg.kept_rollouts > 1:
+            from kytolly.agent.kept_rollouts import KeptRollouts
+
+            kept = KeptRollouts(cfg.kept_rollouts, cfg.rollout_steps, cfg.num_envs, env_spec)
         once = env_spec.truncates_at_limit_only and (limit is None or limit >= cfg.rollout_steps)
         return {
-            "rows_per_update": cfg.rows_per_update,
+            "rows_per_update": cfg.rows_per_update * cfg.kept_rollouts,
             "updates_per_epoch": cfg.updates_per_epoch,
             "epochs": cfg.epochs,
             "cut_at_most_once": once,
             "reward_scale": scale,
+            "kept": kept,
         }
 
     def open(self, rollout: Rollout, policy: Any) -> tuple[Any, tf.Tensor]:
         """[T * E] rows to learn from, made with the policy's present estimates; [1] metrics.
 
+        Of rollouts that are kept, there are the rows of all.
+
         Args:
             rollout: [T, E] env steps, collected with the present weights.
             policy: Gives values, and makes rows of them.
         """
-        if self.reward_scale is not None:
+        if self.kept is not None:
+            rollout = self.kept.add(rollout, self.reward_scale)
+        elif self.reward_scale is not None:
             rollout = rollout._replace(reward=self.reward_scale.divide(rollout))
         weights, params, value = policy.current_weights(), None, rollout.value
         if value is None:
@@ -95,8 +108,10 @@ class RolloutBuffer(tf.Module):
         next_values = self._next_values(
             rollout, values, lambda obs: policy.outputs(obs, weights)[1]
         )
-        rows = policy.batch(rollout, values, next_values)
-        metrics = explained_variance(rows.value, rows.target)[tf.newaxis]
+        newest = rows = policy.batch(rollout, values, next_values)
+        if self.kept is not None:
+            rows, newest = self.kept.weighted(rows, rollout.log_prob)
+        metrics = explained_variance(newest.value, newest.target)[tf.newaxis]
         if on_gpu() and not is_mapped():  # a map knows no bitcast
             from kytolly.policy.words import PackedRows
 
@@ -113,7 +128,8 @@ class RolloutBuffer(tf.Module):
             index: [] int32 update.
             random_bits: [num_random_words] uint32 words that order the rows.
         """
-        return self.rows(opened, self.chosen(index, self.rows_per_update, random_bits))
+        slots = self.chosen(index, self.rows_per_update, random_bits)
+        return self.rows(opened, slots if self.kept is None else self.kept.filled(slots))
 
     def chosen(self, index: int | tf.Tensor, count: int, random_bits: tf.Tensor) -> tf.Tensor:
         """[count] numbers of the rows, or of other parts of a rollout, that update `index` takes.

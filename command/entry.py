@@ -133,7 +133,8 @@ def place_late_words(
         extra = value_text(words[len(places)])
         raise BadInput(
             f"{extra} is one argument too many, expected those that `{parser.prog} --help` lists: "
-            "put a text of several words in quotation marks, or leave it out."
+            "put a text of several words in quotation marks, give an option such as --env-kwargs "
+            "once for each of its values, or leave it out."
         )
     for place, word in zip(places, words, strict=False):
         setattr(args, place, word)

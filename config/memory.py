@@ -32,6 +32,15 @@ def require_learnable(cfg: Any) -> None:
         )
 
 
+def refuse_kept_rollouts(count: int) -> None:
+    """ValueError where an agent with a memory would learn from older rollouts."""
+    if count > 1:
+        raise ValueError(
+            f"kept_rollouts is {count} beside a memory, expected 1: what was remembered in older "
+            "rollouts is not kept. Leave one of them out."
+        )
+
+
 def require_whole_sequences(
     rollout_steps: int, length: int, num_envs: int, num_minibatches: int
 ) -> None:

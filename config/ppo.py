@@ -60,6 +60,11 @@ class PPOConfig(RolloutConfig):
         "share of the updates so far over which weights are averaged into those that are "
         "evaluated and saved; 0: the newest weights",
     )
+    kept_rollouts: Annotated[int, Meta(ge=1, le=64), "rollouts"] = setting(
+        1,
+        "newest rollouts whose rows updates learn from: each epoch passes over all of them, in as "
+        "many updates of that many times the rows; 1: the newest alone",
+    )
     network: Literal["auto", "mlp", "cnn", "small_cnn", "grid_cnn", "impala"] = setting(
         "auto", "auto: cnn for images, grid_cnn for grids of bools or small integers, else mlp"
     )

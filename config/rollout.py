@@ -39,6 +39,7 @@ class RolloutConfig(RunConfig):
     )
 
     # Other configs have properties or fields in their place.
+    kept_rollouts = 1
     sequence_kind = "rollout"  # of `agent.sequences`, for an agent with a memory
     first_update_env_steps = 0  # pyright: ignore[reportAssignmentType]  # from the first rollout on
     learning_rate_decay_updates = None  # pyright: ignore[reportAssignmentType]  # by env steps
@@ -65,8 +66,9 @@ class RolloutConfig(RunConfig):
             object.__setattr__(self, "num_minibatches", DefaultCount(count))
         rows = self.env_steps_per_iteration
         if self.memory is not None:
-            from kytolly.config.memory import require_whole_sequences
+            from kytolly.config.memory import refuse_kept_rollouts, require_whole_sequences
 
+            refuse_kept_rollouts(self.kept_rollouts)
             require_whole_sequences(
                 self.rollout_steps, self.sequence_length, self.num_envs, self.num_minibatches
             )

@@ -30,6 +30,9 @@ _EXTRAS = {
 }
 
 
+LIKE = 0.7  # of 1, from which an id may be what was meant
+
+
 def registered_spec(name: str) -> EnvSpec:
     """The spec of an id in Gymnasium's registry; of `"module:id"`, the module is imported first.
 
@@ -84,7 +87,7 @@ def nearest_names(name: str) -> list[str]:
         return max(whole, difflib.SequenceMatcher(None, *behind).ratio()), whole
 
     ranked = sorted(((likeness(id), id) for id in known if id not in old), reverse=True)
-    return [id for (degree, _), id in ranked[:3] if degree >= 0.6]
+    return [id for (degree, _), id in ranked[:3] if degree >= LIKE]
 
 
 def make_env(spec: EnvSpec, **arguments: object) -> gymnasium.Env:
@@ -119,7 +122,10 @@ def creation_error(spec: EnvSpec, error: RemoteError) -> Exception:
     if spec.id.startswith("ALE/") and kinds[0] == "ValueError":  # an argument of the preprocessing
         return ValueError(text)
     if "ImportError" not in kinds and "DependencyNotInstalled" not in kinds:
-        return EnvironmentFault(f"{spec.id} cannot be made, {kinds[0]}: {text}{error.place}")
+        text = f"{spec.id} cannot be made, {kinds[0]}: {text}{error.place}"
+        if "argument" in error.text and kinds[0] == "TypeError":
+            text += ". Its arguments are given as --env-kwargs NAME=VALUE, or as env_kwargs."
+        return EnvironmentFault(text)
     advice = f"Install the one that has the module {missing}. (Found: {text})" if missing else text
     for module, extra in _EXTRAS.items():
         if str(spec.entry_point).startswith(module):

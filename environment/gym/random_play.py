@@ -143,9 +143,11 @@ def difference(one: list[Outcome], two: list[Outcome]) -> int | None:
 
 
 def equal(a: object, b: object) -> bool:
-    """True where two observations (or numbers) are the same, bit for bit."""
+    """True where two observations (or numbers) are the same; one NaN is as another."""
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
     if isinstance(a, tuple):
         return isinstance(b, tuple) and len(a) == len(b) and all(map(equal, a, b))
-    return np.array_equal(np.asarray(a), np.asarray(b))
+    left, right = np.asarray(a), np.asarray(b)
+    has_nan = left.dtype.kind in "fc" and right.dtype.kind in "fc"
+    return np.array_equal(left, right, equal_nan=has_nan)

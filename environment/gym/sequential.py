@@ -265,7 +265,8 @@ class SequentialEnvs:
         if isinstance(error, TypeError | ValueError) and traceback and not traceback.tb_next:
             error = EnvironmentFault(  # the environment did not raise: its outcome does not fit
                 f"{self.spec.name} returned what cannot be used ({error}), expected (observation, "
-                "reward, terminated, truncated, info)."
+                "reward, terminated, truncated, info). One written for Gym before 0.26 returns "
+                "four: end its step() with these five."
             )
         self._report(index, error, "step()")
 

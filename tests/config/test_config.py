@@ -84,6 +84,7 @@ def test_fields_that_contradict_each_other_are_refused(settings, words):
         ({"target_kl": -1}, "target_kl is -1, expected a number, above 0"),
         ({"gae_lambda": 1.1}, "gae_lambda is 1.1, expected a number, at least 0 and at most 1"),
         ({"activation": "tahn"}, "Did you mean 'tanh'?"),
+        ({"memory": "gru", "kept_rollouts": 2}, "kept_rollouts is 2 beside a memory, expected 1"),
         (
             {"noise_correlation": 1.0},
             "noise_correlation is 1.0, expected a number, at least 0 and at",

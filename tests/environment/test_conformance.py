@@ -68,6 +68,11 @@ def test_a_fault_is_found_and_named(fault, check, level, text):
     assert re.search(text, found_text), found_text
 
 
+def test_numbers_that_are_no_numbers_are_the_same_in_two_environments():
+    env = type("Faulty", (Faulty,), {"fault": "nan"})
+    assert findings(env)["seeding"][0] == "ok"
+
+
 @pytest.mark.parametrize("fault", [None, "four"])
 def test_every_environment_that_was_made_is_closed(fault):
     made, closed = [], []

@@ -401,6 +401,11 @@ def test_a_missing_package_is_named_with_how_to_install_it():
         gymnasium.registry["test/Box2D-v0"].entry_point = spec.entry_point + "Missing"
         with pytest.raises(EnvironmentFault, match="test/Box2D-v0 cannot be made, AttributeError"):
             make_host_env("test/Box2D-v0")
+        gymnasium.registry["test/Box2D-v0"].entry_point = spec.entry_point
+        gymnasium.registry["test/Box2D-v0"].kwargs = {"use_lidr": False}
+        with pytest.raises(EnvironmentFault, match=r"argument 'use_lidr'.* given as --env-kw"):
+            make_host_env("test/Box2D-v0")
+        gymnasium.registry["test/Box2D-v0"].kwargs = {}
         gymnasium.registry["test/Box2D-v0"].entry_point = silent
         with pytest.raises(
             EnvironmentFault, match=r"AssertionError\(\) \(.*test_host.py, line \d+"

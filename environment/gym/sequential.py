@@ -263,10 +263,10 @@ class SequentialEnvs:
             self._require_reward(payer, reward)
         traceback = error.__traceback__
         if isinstance(error, TypeError | ValueError) and traceback and not traceback.tb_next:
+            older = " An environment for Gym before 0.26 returns four: give it the fifth."
             error = EnvironmentFault(  # the environment did not raise: its outcome does not fit
                 f"{self.spec.name} returned what cannot be used ({error}), expected (observation, "
-                "reward, terminated, truncated, info). One written for Gym before 0.26 returns "
-                "four: end its step() with these five."
+                f"reward, terminated, truncated, info).{older if 'unpack' in str(error) else ''}"
             )
         self._report(index, error, "step()")
 

@@ -64,7 +64,7 @@ WRONGS = {
     "inf reward": (pays(np.inf), "returned the reward.*inf"),
     "shape": (observes(lambda obs: obs[:2]), None),
     "shape that NumPy would stretch": (observes(lambda obs: obs[:1]), r"has shape \(3,\)"),
-    "four values": (lambda *step: step[:4], None),
+    "four values": (lambda *step: step[:4], r"before 0\.26 returns four"),
     "no reward": (pays(None), None),
     "reward of one": (
         pays(np.ones([1])),

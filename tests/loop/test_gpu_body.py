@@ -22,6 +22,7 @@ CASES = {
     "copies": ("dqn", CartPole, {"target_sync_updates": 3, "target_mix": 1.0}),
     "rainbow": ("rainbow", CartPole, {}),
     "dict": ("ppo", DictObservation, {}),
+    "kept": ("ppo", CartPole, {"kept_rollouts": 3}),
     "shared": ("ppo", CartPole, {"shared_torso": True, "hidden_units": (8, 8)}),
     "microbatches": ("ppo", CartPole, {"gradient_accumulation": 2}),
     "streams": ("dqn", CartPole, {"network": "dueling"}),

@@ -21,6 +21,7 @@ from tests.record.same_run import assert_same_tensors
 
 CASES = {
     "ppo": ("ppo", CartPole, {}),
+    "kept": ("ppo", CartPole, {"kept_rollouts": 3}),
     "dqn": ("dqn", Breakout, {"n_step": 3}),
     "rainbow": ("rainbow", CartPole, {}),
     "pqn": ("pqn", Breakout, {}),

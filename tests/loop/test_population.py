@@ -33,6 +33,7 @@ CASES = {
     "target_kl": ("ppo", CartPole, {"target_kl": 0.0005, "learning_rate": 0.01}),
     "gaussian": ("ppo", Pendulum, {"normalize_rewards": True}),
     "dict": ("ppo", DictObservation, {}),
+    "kept": ("ppo", CartPole, {"kept_rollouts": 3, "normalize_rewards": True}),
     "fraction": ("dqn", CartPole, {"updates_per_interval": 3, "train_interval_env_steps": 5}),
     "accumulation": ("dqn", Acrobot, {"gradient_accumulation": 2}),
     "fixed_rate": ("dqn", CartPole, {"learning_rate_final": None, "weight_decay": 0.01}),

@@ -85,6 +85,7 @@ MORE_CASES = {
     "rainbow": ("rainbow", 4, {}),
     "iqn": ("iqn", 2, {"gradient_accumulation": 2}),
     "munchausen": ("munchausen", 2, {"precision": "mixed_bfloat16"}),
+    "kept": ("ppo", 2, {"kept_rollouts": 3}),
     "one environment each": ("ppo", 4, {"target_kl": 0.001, "gradient_accumulation": 2}),
 }
 

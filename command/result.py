@@ -42,6 +42,8 @@ def print_result(summary: Summary, as_json: bool) -> None:
             f"updates in {summary['wall_seconds']:.1f} s, {summary['env_steps_per_second']:,.0f} "
             f"env steps/s, stopped by {summary['stopped_by']}"
         )
+        if not summary["updates"]:
+            print("Nothing was learned: no update was made. Give the run more time or env steps.")
     print(f"Run: {summary['run_dir']}")
 
 

@@ -8,6 +8,8 @@ import sys
 import gymnasium
 import pytest
 
+from kytolly.command import check_env
+from kytolly.command.check_env import verdict
 from kytolly.command.entry import main
 
 
@@ -19,6 +21,28 @@ def test_findings_are_printed_and_returned_as_json(capsys):
     assert {finding["level"] for finding in found["findings"]} == {"ok"}
     lines = [line for line in printed.err.splitlines() if line.startswith("ok ")]
     assert len(lines) == len(found["findings"]) and "does what it promises" in printed.err
+
+
+def test_the_verdict_is_as_good_as_the_worst_finding():
+    assert verdict(["ok", "error", "warning"]) == "cannot be trusted yet"
+    assert verdict(["ok", "warning"]) == "can be trained in, with what the warning says"
+    assert verdict(["warning", "warning"]) == "can be trained in, with what the warnings say"
+    assert verdict(["ok"]) == "does what it promises"
+
+
+def test_a_check_that_takes_long_says_what_makes_it_shorter(monkeypatch, capsys):
+    class AtOnce:
+        def __init__(self, seconds, function, words):
+            function(*words)
+
+        def start(self): ...
+
+        def cancel(self): ...
+
+    monkeypatch.setattr(check_env.threading, "Timer", AtOnce)
+    assert main(["check-env", "CartPole-v1", "--steps", "2000"]) == 0
+    line = "Each of several checks plays 2,000 env steps, which takes a while here: --steps gives"
+    assert line in capsys.readouterr().err
 
 
 class Letters(gymnasium.Env):

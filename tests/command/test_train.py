@@ -72,6 +72,15 @@ def test_a_reader_sees_whose_weights_they_are_their_mean_and_their_interquartile
         assert capsys.readouterr().out.splitlines() == [line, "Run: a"]
 
 
+def test_a_run_without_an_update_says_that_it_learned_nothing(capsys):
+    evaluation = {"episodes": 4, "return_mean": 30.0, "return_std": 39.2, "length_mean": 9.0}
+    run = {"algorithm": "dqn", "environment": "E", "loop": "host", "seed": 0, "run_dir": "a"}
+    run |= {"env_steps": 5, "wall_seconds": 1.0, "env_steps_per_second": 5.0, "stopped_by": "time"}
+    for updates in (0, 1):
+        print_result({"evaluation": evaluation, **run, "updates": updates}, as_json=False)
+        assert ("Nothing was learned" in capsys.readouterr().out) is (updates == 0)
+
+
 def test_a_run_is_resumed(trained, folder):
     done = kytolly("train", "dqn", "--resume", "a", "--total-env-steps", 250, "--json", cwd=folder)
     assert done.status == 0, done.errors

@@ -53,8 +53,9 @@ def run(args: argparse.Namespace) -> int:
             print(f"{f.level:8} {f.check:18} {f.text}".rstrip(), file=stream, flush=True)
     finally:
         slow.cancel()
-    failed = any(finding.level == "error" for finding in findings)
-    print(f"{args.env} {verdict([finding.level for finding in findings])}.", file=stream)
+    levels = [finding.level for finding in findings]
+    failed = "error" in levels
+    print(f"{args.env} {verdict(levels)}.", file=stream)
     if args.json:
         rows = [finding._asdict() for finding in findings]
         print(json.dumps({"environment": args.env, "ok": not failed, "findings": rows}))

@@ -10,6 +10,7 @@ from kytolly import PPOConfig
 from kytolly.agent.kept_rollouts import KeptRollouts
 from kytolly.agent.make_agent import make_agent
 from kytolly.agent.randomness import RandomStream
+from kytolly.agent.reward_scale import RewardScale
 from kytolly.agent.rollout_buffer import RolloutBuffer
 from kytolly.environment.spec import Discrete, EnvSpec
 from kytolly.policy.batch import Rollout
@@ -53,15 +54,15 @@ def test_a_weight_is_how_much_more_probable_the_action_is_than_when_it_was_taken
     np.testing.assert_allclose(third, [[1.0, 2.0]], rtol=1e-6)
 
 
-@pytest.mark.parametrize("added, there", [(1, {0, 1}), (2, {0, 1, 2, 3}), (5, set(range(6)))])
-def test_rows_come_of_rollouts_that_are_there_alone_and_as_often(added, there):
+@pytest.mark.parametrize("added, times", [(1, [3, 3]), (2, [2, 2, 1, 1]), (5, [1] * 6)])
+def test_rows_come_only_from_rollouts_that_are_there_the_newest_most_often(added, times):
     kept = kept_rollouts(3)
     kept.added.assign(added)
     slots = kept.filled(tf.range(3 * STEPS * ENVS)).numpy()
-    assert set(slots % kept.width) == there
     np.testing.assert_array_equal(slots // kept.width, np.repeat(np.arange(STEPS), kept.width))
-    counts = np.unique(slots, return_counts=True)[1]
-    assert added == 2 or len(set(counts)) == 1
+    columns, counts = np.unique(slots % kept.width, return_counts=True)
+    np.testing.assert_array_equal(columns, np.arange(len(times)))
+    np.testing.assert_array_equal(counts, STEPS * np.array(times))
 
 
 def test_an_epoch_passes_over_every_row_that_is_kept():
@@ -81,10 +82,13 @@ def test_an_epoch_passes_over_every_row_that_is_kept():
 
 def opened(kept, numbers):
     """Rows of several rollouts in turn, learned from by a policy that never changes."""
+    buffer, policy = RolloutBuffer(STEPS * ENVS, 1, 1, kept=kept), make_policy()
+    return [buffer.open(make_rollout(number), policy) for number in numbers]
+
+
+def make_policy():
     cfg = PPOConfig(num_envs=ENVS, rollout_steps=STEPS, num_minibatches=1)
-    agent = make_agent(cfg, SPEC)
-    buffer = RolloutBuffer(STEPS * ENVS, 1, 1, kept=kept)
-    return [buffer.open(make_rollout(number), agent.policy) for number in numbers]
+    return make_agent(cfg, SPEC).policy
 
 
 def test_one_rollout_that_is_kept_gives_the_rows_of_a_rollout_that_is_not():
@@ -99,3 +103,24 @@ def test_older_rows_are_learned_from_by_the_present_estimates():
         joined = tf.concat([tf.reshape(part, [STEPS, ENVS, -1]) for part in parts], axis=1)
         np.testing.assert_allclose(tf.reshape(column, joined.shape), joined, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(metrics, apart[0][1], rtol=1e-5)  # of the newest alone
+
+
+def test_advantages_of_actions_that_were_more_probable_once_count_less():
+    kept, policy = kept_rollouts(2), make_policy()
+    buffer = RolloutBuffer(STEPS * ENVS, 1, 1, kept=kept)
+    buffer.open(make_rollout(1), policy)
+    kept.log_prob.assign_add(tf.fill(kept.log_prob.shape, math.log(2.0)))
+    found, _ = buffer.open(make_rollout(2), policy)
+    expected, _ = opened(kept_rollouts(2), [1, 2])[1]
+    ratio = tf.reshape(found.advantage / expected.advantage, [STEPS, 2 * ENVS])
+    np.testing.assert_allclose(ratio, [[1.0, 1.0, 0.5, 0.5]] * STEPS, rtol=1e-5)
+    np.testing.assert_allclose(found.target, expected.target, rtol=1e-5)
+
+
+def test_rewards_of_all_rollouts_are_in_present_units_and_counted_once():
+    kept, scale = kept_rollouts(2), RewardScale(ENVS, gamma=0.0, clip=100.0)
+    for number in (1, 2):
+        found = kept.add(make_rollout(number), scale).reward
+    rewards = [make_rollout(number).reward.numpy() for number in (2, 1)]
+    np.testing.assert_allclose(found, np.hstack(rewards) / np.std(rewards), rtol=1e-3)
+    assert float(scale.count) == 2 * STEPS * ENVS

@@ -30,6 +30,7 @@ _EXTRAS = {
 }
 
 
+FEW = 8  # ids that a message names
 LIKE = 0.7  # of 1, from which an id may be what was meant
 
 
@@ -40,8 +41,7 @@ def registered_spec(name: str) -> EnvSpec:
         ValueError: Nothing is registered; the message names similar ids, or what to install.
     """
     module, _, name = name.rpartition(":")
-    if module:
-        import_module(module, name)
+    loaded = import_module(module, name) if module else None
     namespace = name.partition("/")[0] if "/" in name else None
     if namespace in _PLUGINS and name not in gymnasium.registry:
         import_module(_PLUGINS[namespace][0], name, _PLUGINS[namespace][1])
@@ -59,13 +59,34 @@ def registered_spec(name: str) -> EnvSpec:
     nearest, text = nearest_names(name), display_text(name)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
     if module:
-        hint += f" The module {module} registers none of that name."
+        hint += f" The module {module} registers none of that name.{instead(loaded, name)}"
     elif namespace not in (*_PLUGINS, "MinAtar", "kytolly"):
         hint += (
             " An environment of another package needs that package imported first, as in "
             f"'package:{text[1:-1]}'."
         )
     raise ValueError(f"unknown environment {text}. {hint}")
+
+
+def instead(loaded: Any, name: str) -> str:
+    """What to do where a module that is imported registers no environment of a name."""
+    module, start, text = loaded.__name__, name.partition("-v")[0], ""
+    own = {
+        spec.id: str(spec.entry_point)
+        for spec in gymnasium.registry.values()
+        if re.match(rf"{re.escape(module)}[.:]", str(spec.entry_point))
+    }
+    if 0 < len(own) <= FEW:
+        text = f" It registers {', '.join(own)}."
+    if callable(getattr(loaded, start, None)) and f"{module}:{start}" not in own.values():
+        text += (
+            f" It has {start}: register it there, as in gymnasium.register('{start}-v0', "
+            f"'{module}:{start}'), and give '{module}:{start}-v0'."
+        )
+    elif not own and hasattr(loaded, "__path__"):
+        part = f"{module}.envs"
+        text = f" Perhaps its part does: '{part}:{name}'." if importlib.util.find_spec(part) else ""
+    return text
 
 
 def nearest_names(name: str) -> list[str]:

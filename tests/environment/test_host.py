@@ -380,6 +380,40 @@ def test_arguments_that_do_not_fit_are_refused_with_what_would_work(source, argu
         make_host_env(source(), **arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "Maze",
+            r"has Maze: register .* gymnasium.register\('Maze-v0', 'ownmod:Maze'\), and give "
+            r"'ownmod:Maze-v0'\.$",
+        ),
+        ("Maze-v3", "has Maze: register it there"),
+        ("House-v0", r"of that name\. It registers OwnField-v0, OwnHouse-v1\.$"),
+    ],
+)
+def test_a_module_that_does_not_register_the_id(name, message, tmp_path, monkeypatch):
+    (tmp_path / "ownmod.py").write_text(
+        "import gymnasium\nclass Maze(gymnasium.Env): pass\nclass House(Maze): pass\n"
+        "for id in ('OwnField-v0', 'OwnHouse-v1'): gymnasium.register(id, 'ownmod:House')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("ownmod", None)
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+    with pytest.raises(ValueError, match=message):
+        make_host_env(f"ownmod:{name}")
+
+
+def test_a_part_of_a_package_that_may_register_the_id_is_named(tmp_path, monkeypatch):
+    for path in ("ownpackage/__init__.py", "ownpackage/envs/__init__.py"):
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"Perhaps its part does: 'ownpackage\.envs:Far-v0'\.$"):
+        make_host_env("ownpackage:Far-v0")
+
+
 def test_a_missing_package_is_named_with_how_to_install_it():
     def needs_box2d():
         raise gymnasium.error.DependencyNotInstalled("Box2D is not installed")

@@ -32,6 +32,7 @@ from kytolly.environment.gym.spaces import observation_form
 from kytolly.environment.gym.step import EnvFactory, shape_text
 from kytolly.environment.gym.time_limit import Hangs, time_limit
 from kytolly.environment.gym.vector import autoreset_mode
+from kytolly.environment.gym.worker import seed_advice
 from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import ActionSpace, Box
 
@@ -101,6 +102,7 @@ def findings_of(
                 text = f"{error}: mend it."
                 if not hangs:
                     text = f"{type(error).__name__}: {error}{place_text(error)}"
+                    text += f".{advice}" if (advice := seed_advice(error)) else ""
                 same = raised.setdefault(text, title)
                 text = text if same == title else f"the same as of {same}"
                 results = [("error", one_line(text))]

@@ -132,9 +132,10 @@ def require_reward(reward: object, name: str, what: str = "the reward") -> None:
             return
     except (TypeError, ValueError, OverflowError):
         pass
+    advice = " Return reward.item()." if getattr(reward, "shape", ()) == (1,) else ""
     raise EnvironmentFault(
         f"{name} returned {what} {display_text(reward)}{shape_text(reward)}, expected one finite "
-        f"number of at most {MAX_REWARD:.2g}, the largest float32."
+        f"number of at most {MAX_REWARD:.2g}, the largest float32.{advice}"
     )
 
 

@@ -317,6 +317,16 @@ def test_an_environment_that_ends_the_process_is_an_error(method):
     assert level == "error" and "SystemExit" in text
 
 
+def test_a_reset_that_takes_no_seed_is_told_what_it_should_take():
+    class Seedless(Ends):
+        def reset(self):
+            return super().reset()
+
+    level, text = findings(lambda: Seedless("none", None))["observations"]
+    assert level == "error" and "unexpected keyword argument 'seed'" in text
+    assert text.endswith(". Let it be reset(self, *, seed=None, options=None).")
+
+
 def test_an_error_that_several_checks_meet_is_said_once_and_where():
     found = findings(lambda: Ends("step", RuntimeError("sensor 7")))
     level, text = found["observations"]

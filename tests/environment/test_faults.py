@@ -68,7 +68,7 @@ WRONGS = {
     "no reward": (pays(None), None),
     "reward of one": (
         pays(np.ones([1])),
-        r"array\(\[1\.\]\), an array of shape \(1,\), expected one",
+        r"array\(\[1\.\]\), an array of shape \(1,\), expected one .*Return reward\.item\(\)\.",
     ),
 }
 

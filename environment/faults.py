@@ -29,8 +29,11 @@ def raise_fault(name: str, error: BaseException, method: str, where: str) -> NoR
 def place_text(error: BaseException) -> str:
     """Where the code of an environment's author raised it, as the end of a message; or nothing.
 
-    An installed package is named only where the error says nothing else.
+    An installed package is named only where the error says nothing else. Of a reset() that takes
+    no seed, which no line of the author's raises, what it should be.
     """
+    if "reset() got an unexpected keyword argument 'seed'" in str(error):
+        return ". Let it be reset(self, *, seed=None, options=None)"
     installed = ""
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if str(frame.f_globals.get("__name__")).partition(".")[0] == "kytolly":

@@ -32,7 +32,6 @@ from kytolly.environment.gym.spaces import observation_form
 from kytolly.environment.gym.step import EnvFactory, shape_text
 from kytolly.environment.gym.time_limit import Hangs, time_limit
 from kytolly.environment.gym.vector import autoreset_mode
-from kytolly.environment.gym.worker import seed_advice
 from kytolly.environment.mask import ACTION_MASK
 from kytolly.environment.spec import ActionSpace, Box
 
@@ -102,7 +101,6 @@ def findings_of(
                 text = f"{error}: mend it."
                 if not hangs:
                     text = f"{type(error).__name__}: {error}{place_text(error)}"
-                    text += f".{advice}" if (advice := seed_advice(error)) else ""
                 same = raised.setdefault(text, title)
                 text = text if same == title else f"the same as of {same}"
                 results = [("error", one_line(text))]
@@ -212,7 +210,8 @@ def reward_findings(subject: Subject) -> Findings:
             yield (
                 "error",
                 f"reward {index} is {reward!r}{shape_text(reward)}, expected a finite number that "
-                "float32 can hold. Return float(reward), and scale what is huge.",
+                "float32 can hold. Return float(reward), or reward.item() of an array of one, and "
+                "scale what is huge.",
             )
             break
     for end in ("terminated", "truncated"):

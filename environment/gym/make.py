@@ -58,8 +58,10 @@ def registered_spec(name: str) -> EnvSpec:
         )
     nearest, text = nearest_names(name), display_text(name)
     hint = f"Nearest names: {', '.join(nearest)}." if nearest else "No name is similar."
-    if module:
-        hint += f" The module {module} registers none of that name.{instead(loaded, name)}"
+    if loaded is not None:
+        hint += (
+            f" The module {module} registers none of that name.{registration_advice(loaded, name)}"
+        )
     elif namespace not in (*_PLUGINS, "MinAtar", "kytolly"):
         hint += (
             " An environment of another package needs that package imported first, as in "
@@ -68,7 +70,7 @@ def registered_spec(name: str) -> EnvSpec:
     raise ValueError(f"unknown environment {text}. {hint}")
 
 
-def instead(loaded: Any, name: str) -> str:
+def registration_advice(loaded: Any, name: str) -> str:
     """What to do where a module that is imported registers no environment of a name."""
     module, start, text = loaded.__name__, name.partition("-v")[0], ""
     own = {
@@ -78,14 +80,15 @@ def instead(loaded: Any, name: str) -> str:
     }
     if 0 < len(own) <= FEW:
         text = f" It registers {', '.join(own)}."
-    if callable(getattr(loaded, start, None)) and f"{module}:{start}" not in own.values():
+    if callable(vars(loaded).get(start)) and f"{module}:{start}" not in own.values():
         text += (
             f" It has {start}: register it there, as in gymnasium.register('{start}-v0', "
             f"'{module}:{start}'), and give '{module}:{start}-v0'."
         )
     elif not own and hasattr(loaded, "__path__"):
         part = f"{module}.envs"
-        text = f" Perhaps its part does: '{part}:{name}'." if importlib.util.find_spec(part) else ""
+        if importlib.util.find_spec(part):
+            text = f" Perhaps its part does: {display_text(f'{part}:{name}')}."
     return text
 
 

@@ -155,14 +155,8 @@ def first_mask_source(
     except Exception as error:
         raise EnvironmentFault(
             f"{name} raised {type(error).__name__} in a first reset(), which was to show whether "
-            f"its info has an action mask: {error}{place_text(error)}.{seed_advice(error)}"
+            f"its info has an action mask: {error}{place_text(error)}."
         ) from error
-
-
-def seed_advice(error: BaseException) -> str:
-    """What to do where reset() takes no seed; nothing for other errors."""
-    takes_none = isinstance(error, TypeError) and "'seed'" in str(error)
-    return " Let it be reset(self, *, seed=None, options=None)." if takes_none else ""
 
 
 def serve(

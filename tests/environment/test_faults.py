@@ -133,6 +133,14 @@ def test_a_first_reset_says_what_it_should_be(kind, words):
         make_host_env(kind, 1, masks=True)
 
 
+@pytest.mark.parametrize("async_envs", [False, True])
+def test_a_reset_without_a_seed_says_what_it_should_be_in_every_loop(async_envs):
+    env = make_host_env(Seedless, 2, async_envs=async_envs)
+    with pytest.raises(EnvironmentFault, match=r"'seed'\. Let it be reset\(self, \*, seed=None"):
+        env.reset()
+    env.close()
+
+
 def test_the_original_error_is_chained():
     fault = run_until_fault(make_host_env(breaking_envs(fail), NUM_ENVS))
     assert isinstance(fault.__cause__, KeyError)
